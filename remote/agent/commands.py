@@ -86,7 +86,7 @@ def run_apart(
     process = subprocess.Popen(
         [words.get(word, word) for word in COMMANDS[name]],
         stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, close_fds=True,
+        stderr=subprocess.PIPE, close_fds=True, cwd="/",
         start_new_session=True,  # a process group of its own, which can be ended as a whole
     )  # fmt: skip
     with _lock:

@@ -84,7 +84,7 @@ def _query(daemon: str) -> "Claim":
     try:
         if status == 0:
             return parse(text)
-    except (ValueError, IndexError, KeyError):
+    except (ValueError, IndexError, KeyError, OverflowError):
         pass  # reported below with the output
     words = (err.decode("utf-8", "replace").strip() or text).splitlines()
     return _failure(daemon, name, words[0][:200] if words else "no output")
@@ -139,7 +139,7 @@ def parse_chrony(text: str) -> "Claim":
         "bound_ns": _ns(abs(correction) + dispersion + delay / 2) if synced else None,
         "source": values[1] or None,
         "stratum": int(values[2]) if synced else None,
-        "frequency_ppm": frequency,
+        "frequency_ppm": _finite(frequency),
         "text": "" if synced else "chronyd has no source",
     }
 
@@ -156,7 +156,7 @@ def parse_ntpd(text: str) -> "Claim":
         "bound_ns": _ns(abs(offset) + dispersion + delay / 2) if synced else None,
         "source": values.get("refid"),
         "stratum": stratum if synced else None,
-        "frequency_ppm": float(values["frequency"]) if "frequency" in values else None,
+        "frequency_ppm": _finite(float(values["frequency"])) if "frequency" in values else None,
         "text": "" if synced else "ntpd has no source",
     }
 
@@ -196,7 +196,14 @@ def _pairs(text: str, separator: str) -> "dict[str, str]":
     return {name.strip().rpartition(" ")[2]: value.strip().strip('"') for name, equals, value in pairs if equals}
 
 
+def _finite(value: float) -> "float | None":
+    return value if abs(value) < 1e9 else None
+
+
 def _ns(seconds: float) -> int:
+    """Nanoseconds. Raises ValueError for an infinite value, and for more than 300 years."""
+    if not abs(seconds) < 1e10:
+        raise ValueError("%r s" % seconds)
     return round(seconds * 1e9)
 
 

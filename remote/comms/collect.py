@@ -137,8 +137,8 @@ class CollectivesReader(object):
                 return False
             if self._procfs.stat(rank.pid).state in "Tt":
                 raise SourceError("timed_out", "the rank is stopped, so its worker server cannot respond")
-            listener = flight_recorder_sources.find_socket(self._procfs, rank.pid, threads)
-            data = flight_recorder_sources.read_dumps(self._procfs, listener, deadline)
+            listeners = flight_recorder_sources.find_sockets(self._procfs, rank.pid, threads)
+            data = flight_recorder_sources.read_dumps(self._procfs, listeners, deadline)
             dumps = [(flight_recorder.parse(dump, deadline), len(dump)) for dump in data]
         except GONE + (PermissionError,):
             return False

@@ -14,6 +14,7 @@ import time
 
 from ..clocks import stamps
 from ..proc.procfs import GONE
+from ..proc.user_files import RightsOf, open_checked, open_regular
 from . import sockets
 from .values import SourceError
 
@@ -45,34 +46,44 @@ def server_threads(procfs: "ProcFs", pid: int) -> "list[str]":
         return []
 
 
-def find_socket(procfs: "ProcFs", pid: int, tids: "Iterable[str]") -> "ListeningSocket":
-    """The socket of the worker server with these threads. Raises SourceError."""
+def find_sockets(procfs: "ProcFs", pid: int, tids: "Iterable[str]") -> "list[ListeningSocket]":
+    """The socket of the worker server with these threads, or candidates for it. Raises SourceError."""
     for _ in range(POLLS):
         for tid in tids:
             try:
-                listener = _accepting(procfs, pid, tid)
+                listeners = _accepting(procfs, pid, tid)
             except PermissionError:
                 raise SourceError(
                     "no_permission", "no permission to find its worker server's socket", 'run_as = "sudo"'
                 )
             except GONE:
                 continue
-            if listener is not None:
-                return listener
+            if listeners:
+                return listeners
         time.sleep(POLL_S)
     raise SourceError("refused", "its worker server does not accept connections")
 
 
-def _accepting(procfs: "ProcFs", pid: int, tid: str) -> "ListeningSocket | None":
+def _accepting(procfs: "ProcFs", pid: int, tid: str) -> "list[ListeningSocket]":
     words = procfs.read_at_once(pid, "task/%s/syscall" % tid).split()
     if len(words) < 2 or words[0].decode() not in _ACCEPT.get(os.uname().machine, ()):
-        return None
+        return []
     inode = sockets.inode_of(procfs, pid, int(words[1], 16))
-    return None if inode is None else sockets.find_listener(procfs, pid, inode)
+    return [] if inode is None else sockets.find_listeners(procfs, pid, inode)
 
 
-def read_dumps(procfs: "ProcFs", listener: "ListeningSocket", deadline: float) -> "list[bytes]":
-    """JSON Flight Recorder dumps of the server, one per handler. Raises SourceError."""
+def read_dumps(procfs: "ProcFs", listeners: "list[ListeningSocket]", deadline: float) -> "list[bytes]":
+    """JSON Flight Recorder dumps of the first server that belongs to the rank, one per handler. Raises SourceError."""
+    problem: "SourceError | None" = None
+    for listener in listeners:
+        try:
+            return _read_dumps(procfs, listener, deadline)
+        except sockets.ForeignSocket as error:
+            problem = error
+    raise problem or SourceError("refused", "its worker server does not accept connections")
+
+
+def _read_dumps(procfs: "ProcFs", listener: "ListeningSocket", deadline: float) -> "list[bytes]":
     supported = _handler_names(_request(procfs, listener, "GET /handler/", deadline))
     handlers = [name for name in HANDLERS if name in supported]
     if not handlers:
@@ -147,7 +158,8 @@ class DumpFile(object):
 def read_file(procfs: "ProcFs", pid: int, uid: "int | None", path: str, started_ns: "int | None") -> "DumpFile | None":
     """The dump at a path in the rank's mount namespace; None if it does not exist. Raises SourceError."""
     try:
-        fd = _open(procfs, pid, path, os.O_RDONLY)
+        with RightsOf.of_process(procfs, pid):
+            fd = open_regular(procfs, pid, path)
     except GONE:
         return None
     except PermissionError as error:
@@ -156,8 +168,6 @@ def read_file(procfs: "ProcFs", pid: int, uid: "int | None", path: str, started_
         raise SourceError("unreadable", "%s: %s" % (path, error.strerror))
     try:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise SourceError("unreadable", "%s is not a regular file" % path)
         if uid is not None and status.st_uid != uid:
             raise SourceError("no_permission", "%s is owned by uid %d, the rank by uid %d" % (path, status.st_uid, uid))
         if started_ns is not None and status.st_mtime_ns + _COARSE_NS < started_ns:
@@ -197,12 +207,13 @@ def request_dump(
 
 def _write_pipe(procfs: "ProcFs", pid: int, uid: "int | None", pipe: str) -> None:
     try:
-        fd = _open(procfs, pid, pipe, os.O_WRONLY)
+        with RightsOf.of_process(procfs, pid):
+            fd = open_checked(procfs, pid, pipe, stat.S_ISFIFO, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:  # ENXIO: a pipe without a reader
         raise SourceError("refused", "cannot write to %s: %s" % (pipe, error.strerror))
     try:
         status = os.fstat(fd)
-        if not stat.S_ISFIFO(status.st_mode) or (uid is not None and status.st_uid != uid):
+        if uid is not None and status.st_uid != uid:
             raise SourceError("refused", "%s is not a pipe of the rank's user" % pipe)
         os.write(fd, b"1\n")
     except OSError as error:
@@ -218,11 +229,6 @@ def _state(procfs: "ProcFs", pid: int, path: str) -> "tuple[int, int] | None":
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size
-
-
-def _open(procfs: "ProcFs", pid: int, path: str, flags: int) -> int:
-    """Open without blocking on a pipe without a writer, or a terminal."""
-    return os.open(_path_of(procfs, pid, path), flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
 
 
 def _path_of(procfs: "ProcFs", pid: int, path: str) -> str:

@@ -4,8 +4,8 @@ import glob
 import json
 import os
 import re
-import stat
 
+from ..proc.user_files import RightsOf, open_regular_at
 from .values import SourceError, count, figure, text
 
 TYPE_CHECKING = False
@@ -79,11 +79,10 @@ def read_tail(path: str, source: str, uid: "int | None" = None) -> "LogTail":
 
 def _ends(path: str, uid: "int | None") -> "tuple[bytes, bytes, int, int]":
     """(beginning, end, bytes read, time of the last write); the beginning is empty if the end is the whole file."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with RightsOf(0 if uid is None else uid):
+        fd = open_regular_at(path)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, "not a regular file")
         if uid is not None and status.st_uid != uid:
             raise OSError(0, "owned by uid %d, the rank by uid %d" % (status.st_uid, uid))
         if status.st_size <= MAX_TAIL:

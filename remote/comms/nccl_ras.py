@@ -12,6 +12,7 @@ must name one of its ranks.
 import json
 import re
 
+from ..proc.numbers import parse_count
 from . import sockets
 from .values import SourceError, count, text
 
@@ -63,7 +64,7 @@ def port_of(env: "Mapping[str, str]") -> "int | None":
     if env.get("NCCL_RAS_ENABLE", "").strip() == "0":
         return None
     word = env.get("NCCL_RAS_ADDR", "").rpartition(":")[2]
-    return int(word) if word.isdigit() and 0 < int(word) < 65536 else PORT
+    return parse_count(word, 65535) or PORT
 
 
 def find_socket(procfs: "ProcFs", pid: int, env: "Mapping[str, str]") -> "ListeningSocket | None":

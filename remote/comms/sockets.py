@@ -1,10 +1,13 @@
 """Listening sockets of other processes, from /proc, and connections to them.
 
-Only sockets that a rank itself holds are connected to, and only for requests that their owner supports.
+Only sockets that a rank itself holds are connected to, and only for requests that their owner supports. The name of a
+unix socket may contain line breaks, and then adds made-up lines to the kernel's table: who listens is checked after
+connecting.
 """
 
 import os
 import socket
+import struct
 import time
 
 from ..proc.net_tables import LISTENS, table_lines, tcp_sockets
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
 
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON (net/unix)
 _CHUNK = 1 << 18
+#: Processes above a rank that may have opened its socket.
+_DEEPEST = 8
+#: Lines of the table of unix sockets with one inode that are tried.
+MOST_CANDIDATES = 8
+
+
+class ForeignSocket(SourceError):
+    """Another process than the expected one listens."""
 
 
 class ListeningSocket(object):
@@ -53,8 +64,8 @@ def inodes_of(procfs: "ProcFs", pid: int) -> "set[int]":
     return inodes
 
 
-def find_listener(procfs: "ProcFs", pid: int, inode: int) -> "ListeningSocket | None":
-    """The listening socket with this inode; None if it is not listening."""
+def find_listeners(procfs: "ProcFs", pid: int, inode: int) -> "list[ListeningSocket]":
+    """The listening socket with this inode; several where the table of unix sockets has made-up lines."""
     return _unix(procfs, pid, inode) or _tcp(procfs, pid, inode)
 
 
@@ -67,20 +78,28 @@ def listeners_at(procfs: "ProcFs", pid: int, port: int) -> "dict[int, ListeningS
     }
 
 
-def _unix(procfs: "ProcFs", pid: int, inode: int) -> "ListeningSocket | None":
+def _unix(procfs: "ProcFs", pid: int, inode: int) -> "list[ListeningSocket]":
     wanted = b"%d" % inode
+    listeners = []
     for line in table_lines(procfs, pid, "unix"):
         fields = line.split(None, 7)
-        if len(fields) == 8 and fields[6] == wanted and int(fields[3], 16) & _ACCEPTS:
-            return ListeningSocket(pid, socket.AF_UNIX, os.fsdecode(fields[7]))
-    return None
+        if len(fields) == 8 and fields[6] == wanted and _accepts(fields[3]):
+            listeners.append(ListeningSocket(pid, socket.AF_UNIX, os.fsdecode(fields[7])))
+    return listeners[:MOST_CANDIDATES]
 
 
-def _tcp(procfs: "ProcFs", pid: int, inode: int) -> "ListeningSocket | None":
+def _accepts(flags: bytes) -> bool:
+    try:
+        return bool(int(flags, 16) & _ACCEPTS)
+    except ValueError:
+        return False  # a made-up line
+
+
+def _tcp(procfs: "ProcFs", pid: int, inode: int) -> "list[ListeningSocket]":
     for entry in tcp_sockets(procfs, pid):
         if entry.state == LISTENS and entry.inode == inode:
-            return ListeningSocket(pid, _family(entry.local[0]), *entry.local)
-    return None
+            return [ListeningSocket(pid, _family(entry.local[0]), *entry.local)]
+    return []
 
 
 def _family(host: str) -> int:
@@ -102,6 +121,7 @@ def connect(procfs: "ProcFs", listener: "ListeningSocket", deadline: float) -> "
         connection.settimeout(timeout_s)
         if listener.family == socket.AF_UNIX:
             _connect_unix(procfs, listener, connection)
+            _require_owner(procfs, listener, connection)
         else:
             connection.connect((_loopback(listener.host), listener.port))
         return connection
@@ -114,6 +134,9 @@ def connect(procfs: "ProcFs", listener: "ListeningSocket", deadline: float) -> "
     except (OSError, ValueError) as error:
         connection.close()
         raise SourceError("refused", "cannot connect to %s: %s" % (listener, error))
+    except SourceError:
+        connection.close()
+        raise
 
 
 def _connect_unix(procfs: "ProcFs", listener: "ListeningSocket", connection: "socket.socket") -> None:
@@ -128,6 +151,19 @@ def _connect_unix(procfs: "ProcFs", listener: "ListeningSocket", connection: "so
         connection.connect("/proc/self/fd/%d/%s" % (fd, name))
     finally:
         os.close(fd)
+
+
+def _require_owner(procfs: "ProcFs", listener: "ListeningSocket", connection: "socket.socket") -> None:
+    """Raise SourceError unless the process itself, or one above it of the same user, listens on the other end."""
+    pid, uid, _ = struct.unpack("=iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    own, lineage = listener.pid, []
+    for _ in range(_DEEPEST):  # a socket that a launcher opened and passed on belongs to the launcher
+        lineage.append(own)
+        own = procfs.stat(own).ppid
+        if own <= 1:
+            break
+    if uid != procfs.status(listener.pid).uid or pid not in lineage:
+        raise ForeignSocket("refused", "%s belongs to another process (pid %d, uid %d)" % (listener, pid, uid))
 
 
 def _require_same_network(procfs: "ProcFs", listener: "ListeningSocket") -> None:

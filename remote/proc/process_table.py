@@ -6,6 +6,7 @@ reused, an old shell may exec.
 """
 
 import os
+import traceback
 
 from .process_facts import ProcessEntry, ProcessExaminer, ProcessFacts
 from .procfs import GONE, read_text
@@ -22,6 +23,7 @@ UNLISTED_S = 10.0  # a listing is skipped for at most this long
 ROUND_S = 60.0  # every process is examined again within this time
 YOUNG_S = 10.0  # a process of this age may still be about to exec
 YOUNG_PYTHON_S = 120.0  # a Python process of this age may still be importing torch, and set its rank after that
+MOST_FAILED = 64  # processes whose failed examination is reported
 DEEPEST = 64  # longest chain of parents
 
 
@@ -50,6 +52,8 @@ class ProcessTable(object):
         self._listed: float | None = None
         self._tasks: str | None = None  # the task fields of /proc/loadavg at the last listing
         self._ticks_s = float(os.sysconf("SC_CLK_TCK"))
+        self._failed: set[tuple[int, int]] = set()  # processes whose examination failed
+        self.failures: list[str] = []  # texts about those, not reported yet
 
     @property
     def boot_id(self) -> str:
@@ -156,13 +160,22 @@ class ProcessTable(object):
 
     def _examine(self, entry: "ProcessEntry") -> None:
         was = entry.facts
-        self.examiner.examine(entry, self.entries.get(entry.ppid))
+        try:
+            self.examiner.examine(entry, self.entries.get(entry.ppid))
+        except Exception:  # noqa: BLE001 - its user chose what is parsed: it must not hide the other processes
+            self._fail(entry)
         if entry.facts:
             self.noted[entry.pid] = entry
         else:
             self.noted.pop(entry.pid, None)
         if was or entry.facts:
             self.dirty = True
+
+    def _fail(self, entry: "ProcessEntry") -> None:
+        entry.facts, entry.python, entry.launcher = None, False, None
+        if entry.key not in self._failed and len(self._failed) < MOST_FAILED:
+            self._failed.add(entry.key)
+            self.failures.append("process %d: %s" % (entry.pid, traceback.format_exc(limit=-2)[-500:]))
 
     def _again_young(self, now: float) -> None:
         for pid, until in list(self._young.items()):
@@ -203,7 +216,10 @@ class ProcessTable(object):
             if entry.python:
                 self._young[pid] = (self._scanned or 0.0) + YOUNG_PYTHON_S  # as good as new
         elif entry.python and entry.facts:
-            self.dirty |= self.examiner.refresh(entry, self.entries.get(entry.ppid), pid in self._young)
+            try:
+                self.dirty |= self.examiner.refresh(entry, self.entries.get(entry.ppid), pid in self._young)
+            except Exception:  # noqa: BLE001 - as in _examine
+                self._fail(entry)
 
     def _task_count(self) -> "str | None":
         """Number of tasks and newest pid, as text; if both are unchanged, no task started or ended."""

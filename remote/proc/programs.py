@@ -3,6 +3,7 @@
 import os
 import re
 
+from .numbers import parse_count
 from .rank_variables import number, options_of
 
 TYPE_CHECKING = False
@@ -170,7 +171,7 @@ def slurm_step_of(argv: "list[str]") -> "str | None":
     title = " ".join(argv)
     step = title.partition("[")[2].partition("]")[0]
     job, _, number_ = step.partition(".")
-    return step if job.isdecimal() and number_.isdecimal() else None
+    return step if parse_count(job) is not None and parse_count(number_) is not None else None
 
 
 _EXECUTABLE = re.compile(r"^python(\d+)\.(\d+)(t?)d?$")

@@ -4,6 +4,7 @@ The first launcher whose set is complete (a rank and a size) wins: under srun + 
 the rank and SLURM_PROCID only numbers the node. Names as their launchers document them.
 """
 
+from .numbers import parse_count
 from .procfs import printable
 
 #: A rank, a size or a port above this is not one.
@@ -125,10 +126,7 @@ def options_of(argv: "list[str]") -> "dict[str, str]":
 
 def number(text: "str | None", largest: int = LARGEST) -> "int | None":
     """A decimal count of at most `largest`, or None."""
-    if not text or len(text) > 9 or not text.isdecimal():
-        return None
-    value = int(text)
-    return value if value <= largest else None
+    return parse_count(text, largest) if text is not None and len(text) <= 9 else None
 
 
 def gpu_of(env: "dict[str, str]", local_rank: "int | None") -> "str | None":
@@ -140,7 +138,7 @@ def gpu_of(env: "dict[str, str]", local_rank: "int | None") -> "str | None":
         if len(devices) > 1:
             devices = devices[local_rank : local_rank + 1] if local_rank is not None else []
         device = devices[0] if devices else ""
-        if device.isdigit() or device.startswith(("GPU-", "MIG-")):
+        if parse_count(device) is not None or device.startswith(("GPU-", "MIG-")):
             return printable(device, 96)
         return None
     return None
@@ -149,7 +147,7 @@ def gpu_of(env: "dict[str, str]", local_rank: "int | None") -> "str | None":
 def slurm_step(env: "dict[str, str]") -> "str | None":
     """`1234.0` for a process of an srun step, `1234` for one of a batch or interactive shell, None outside Slurm."""
     job = env.get("SLURM_JOB_ID", "")
-    if not job.isdigit():
+    if parse_count(job) is None:
         return None
     return "%s.%s" % (job, env["SLURM_STEP_ID"]) if _is_srun_step(env) else job
 
@@ -161,8 +159,8 @@ def _is_parallel_step(env: "dict[str, str]") -> bool:
 
 def _is_srun_step(env: "dict[str, str]") -> bool:
     # a batch script carries SLURM_PROCID=0 and SLURM_NTASKS=N as well, and is not a rank
-    step = env.get("SLURM_STEP_ID", "")
-    return step.isdigit() and int(step[:12]) < SLURM_SPECIAL_STEP
+    step = parse_count(env.get("SLURM_STEP_ID"))
+    return step is not None and step < SLURM_SPECIAL_STEP
 
 
 def _completed(claim: "Claim", env: "dict[str, str]") -> "Claim":

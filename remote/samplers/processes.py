@@ -147,6 +147,10 @@ class ProcessSampler(Sampler):
     def tick(self, now: float) -> "Iterator[Fact]":
         """Scan the processes and sample every rank."""
         self.table.scan(now)
+        failures, self.table.failures = self.table.failures, []
+        for text in failures:
+            yield "log", {"source": "agent", "severity": "error", "text": "a process cannot be examined: " + text,
+                          "try_": "report it; its ranks are not seen"}  # fmt: skip
         self._number_spawned()
         for fact in self._sample(list(self._trackers)):
             yield fact

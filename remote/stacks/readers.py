@@ -5,7 +5,7 @@ import re
 import threading
 import time
 
-from ..proc import programs
+from ..proc import programs, user_files
 from ..proc.procfs import printable
 from . import py_spy, pystack
 from .py_spy import StackError
@@ -103,7 +103,7 @@ class SourceLines(object):
 
     def __init__(self, procfs: "ProcFs") -> None:
         self._procfs = procfs
-        self._lines: "dict[str, list[str]]" = {}  # path → its lines, [] if unreadable
+        self._lines: "dict[tuple[int, str], list[str]]" = {}  # (pid, path) → its lines, [] if unreadable
         self._timed_out = False
 
     def encode_frames(self, pid: int, frames: "Sequence[Frame]") -> "list[dict[str, Any]]":
@@ -124,31 +124,35 @@ class SourceLines(object):
     def _line(self, pid: int, file: str, line: int) -> "str | None":
         if not os.path.isabs(file):
             return None
-        path = self._procfs.path(pid, "root") + file  # in its own root: it may be in a container
-        if path not in self._lines:
-            self._lines[path] = self._read(path)
-        lines = self._lines[path]
+        key = (pid, file)  # in its own root: it may be in a container
+        if key not in self._lines:
+            self._lines[key] = self._read(pid, file)
+        lines = self._lines[key]
         return printable(lines[line - 1].strip(), _MAX_LINE) if line <= len(lines) else None
 
-    def _read(self, path: str) -> "list[str]":
+    def _read(self, pid: int, file: str) -> "list[str]":
         if self._timed_out:
             return []
         results: "list[list[str]]" = []
-        reader = threading.Thread(target=lambda: results.append(_lines_of(path)), name="gconsole-source", daemon=True)
+        reader = threading.Thread(
+            target=lambda: results.append(_lines_of(self._procfs, pid, file)), name="gconsole-source", daemon=True
+        )
         reader.start()
         reader.join(READ_TIMEOUT_S)
         self._timed_out = not results
         return results[0] if results else []
 
 
-def _lines_of(path: str) -> "list[str]":
+def _lines_of(procfs: "ProcFs", pid: int, file: str) -> "list[str]":
+    """The lines of a file that the process names as its source: what its own user may read, if it is a regular file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with user_files.RightsOf.of_process(procfs, pid):
+            fd = user_files.open_regular(procfs, pid, file)
         try:
             if os.fstat(fd).st_size > MAX_BYTES:
                 return []
             return os.read(fd, MAX_BYTES).decode("utf-8", "replace").splitlines()
         finally:
             os.close(fd)
-    except OSError:
+    except (OSError, KeyError, ValueError):
         return []

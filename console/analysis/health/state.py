@@ -143,6 +143,7 @@ class NodeHealth(msgspec.Struct):
     clock: ClockHealth | None = None
     inventory: dict[str, records.Inventory] = msgspec.field(default_factory=dict)  # by kind of device
     switched: set[str] = msgspec.field(default_factory=set)  # uuids of GPUs with a link to an NVSwitch
+    agent_errors: dict[str, records.Log] = msgspec.field(default_factory=dict)  # of the current agent, by text
 
     @property
     def gpu_total(self) -> int | None:
@@ -218,7 +219,7 @@ class HealthState:
         booted = before.boot_id != record.boot_id
         xids = {} if booted else {uuid: gpu.xids for uuid, gpu in of.gpus.items() if gpu.xids}
         infos = {uuid: of.gpus[uuid].info for uuid in xids}
-        of.gpus, of.nics, of.unopened, of.nccl = {}, {}, {}, {}
+        of.gpus, of.nics, of.unopened, of.nccl, of.agent_errors = {}, {}, {}, {}, {}
         of.inventory, of.switched = {}, set()
         for uuid, kept in xids.items():
             gpu = self._gpu_facts(record.node, uuid)
@@ -307,6 +308,12 @@ class HealthState:
             self._gpu_facts(record.node, record.uuid).xids.clear()  # GPU was reset
 
     def _log(self, record: records.Log) -> None:
+        if record.source == "agent" and record.severity == "error":
+            errors = self._of(record.node).agent_errors
+            if any(error.agent != record.agent for error in errors.values()):
+                errors.clear()
+            if len(errors) < MOST_FAULTS:
+                errors[record.text] = record
         if record.source != "kernel" or record.fault is None:
             return
         faults = self._of(record.node).kernel

@@ -454,7 +454,7 @@ class TestKernelFaults:
         assert not found(kernel_log("xid", "0000:3b:00", severity="warning"))
 
     def test_log_of_another_source_is_none(self):
-        assert not found(Log(node="n1", source="agent", severity="error", text="disk", fault="disk"))
+        assert not found(Log(node="n1", source="agent", severity="warning", text="disk", fault="disk"))
 
     def test_flood_of_kinds_of_faults_keeps_the_newest(self):
         faults = [kernel_log("disk", f"sd{number}") for number in range(600)]

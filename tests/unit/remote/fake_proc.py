@@ -107,7 +107,8 @@ class Watch:
         records = [check(kind, fields) for kind, fields in self.sampler.tick(self.now)]
         tables = {"rank": self.ranks, "process": self.processes, "rank_stat": self.stats}
         for record in records:
-            tables[kind_of(record)][record.pid] = record
+            if kind_of(record) in tables:
+                tables[kind_of(record)][record.pid] = record
         self.said += records
         return records
 

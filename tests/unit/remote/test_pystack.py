@@ -95,7 +95,7 @@ def test_pystack_reads_the_stack_when_py_spy_is_not_on_the_node(ranks, environme
 
 
 def test_without_pystack_the_reason_and_an_install_hint_are_reported(ranks, old_py_spy, monkeypatch):
-    monkeypatch.setattr(pystack, "is_trusted", lambda path: False)
+    monkeypatch.setattr(pystack, "trusted_path", lambda path: None)
     ranks.python(LOOP)
     _, [record] = capture(ranks.seen(), blobs=old_py_spy)
     assert (record.status, record.reason) == ("unsupported_python", "Unsupported version of Python: 3.99.0")
@@ -136,24 +136,24 @@ class TestPystackPermissions:
         return path
 
     def test_own_program_is_trusted(self, tmp_path):
-        assert pystack.is_trusted(str(self.program(tmp_path)))
+        assert pystack.trusted_path(str(self.program(tmp_path)))
 
     def test_world_writable_program_is_not_trusted(self, tmp_path):
-        assert not pystack.is_trusted(str(self.program(tmp_path, 0o777)))
+        assert not pystack.trusted_path(str(self.program(tmp_path, 0o777)))
 
     def test_program_in_a_world_writable_folder_is_not_trusted(self, tmp_path):
         path = self.program(tmp_path)
         tmp_path.chmod(0o777)
-        assert not pystack.is_trusted(str(path))
+        assert not pystack.trusted_path(str(path))
 
     def test_missing_program_is_not_trusted(self, tmp_path):
-        assert not pystack.is_trusted(str(tmp_path / "pystack"))
+        assert not pystack.trusted_path(str(tmp_path / "pystack"))
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
     def test_program_owned_by_a_user_is_not_trusted_by_root(self, tmp_path):
         path = self.program(tmp_path)
         os.chown(path, 1234, -1)
-        assert not pystack.is_trusted(str(path))
+        assert not pystack.trusted_path(str(path))
 
 
 def test_thread_text_with_colons_quotes_and_the_gil_is_parsed():

@@ -2,6 +2,14 @@
 
 import pytest
 from fake_proc import KERNEL_THREAD, Watch, torch_rank, watch
+from msgspec import structs
+
+from gconsole.analysis.health import health_findings
+from gconsole.analysis.health.state import HealthState
+from gconsole.config.sections import HealthConfig
+from gconsole.records import Log
+from gconsole_remote.comms import nccl_ras
+from gconsole_remote.proc.process_facts import ProcessExaminer
 
 LAUNCHERS = {
     "torch": {"RANK": "1", "WORLD_SIZE": "4"},
@@ -436,3 +444,44 @@ def test_processes_below_a_rank_are_published_for_captures(proc):
     proc.python(11, ppid=10, comm="pt_data_worker0", env=torch_rank(1, 2, TORCHELASTIC_RESTART_COUNT="3"))
     [child] = watch(proc).seen.children
     assert (child.pid, child.role, child.rank, child.attempt) == (11, "dataloader_worker", 1, 3)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"SLURM_STEP_ID": "²", "SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"},
+        {"SLURM_STEP_ID": "0", "SLURM_JOB_ID": "²", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"},
+        {"RANK": "²", "WORLD_SIZE": "٣", "CUDA_VISIBLE_DEVICES": "²"},
+        {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "²", "LOCAL_RANK": "9" * 400},
+        {"NCCL_RAS_ADDR": "x:²", "RANK": "0", "WORLD_SIZE": "1"},
+    ],
+)
+def test_malformed_numbers_of_one_process_hide_no_rank_of_another(proc, env):
+    proc.python(90, env=env)
+    proc.python(100, env={"RANK": "1", "WORLD_SIZE": "2"})
+    seen = watch(proc)
+    assert seen.ranks[100].rank == 1
+    assert nccl_ras.port_of(env) == nccl_ras.PORT
+
+
+def test_process_whose_examination_fails_is_reported_and_hides_no_rank(proc, monkeypatch):
+    def examine(self, entry, parent):
+        if entry.pid == 90:
+            raise RuntimeError("unexpected data")
+        return real(self, entry, parent)
+
+    real = ProcessExaminer.examine
+    monkeypatch.setattr(ProcessExaminer, "examine", examine)
+    proc.python(90, env={"RANK": "0", "WORLD_SIZE": "2"})
+    proc.python(100, env={"RANK": "1", "WORLD_SIZE": "2"})
+    seen = watch(proc)
+    assert list(seen.ranks) == [100]
+    [log] = [record for record in seen.said if isinstance(record, Log)]
+    assert (log.severity, "process 90" in log.text, "unexpected data" in log.text) == ("error", True, True)
+    assert [draft.id for draft in findings_of(log)] == ["agent_error"]
+
+
+def findings_of(*records):
+    state = HealthState(60.0, 50.0)
+    state.add(structs.replace(record, node="n", rx=1) for record in records)
+    return list(health_findings(state, HealthConfig()))

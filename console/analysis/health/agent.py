@@ -1,0 +1,23 @@
+"""Errors of the agents themselves: what they failed to read makes every other statement about their node incomplete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...config.sections import HealthConfig
+from ..finding import FindingDraft
+from .state import HealthState
+
+
+def agent_error(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
+    """One finding per node whose current agent reported an internal error, with the newest one."""
+    for node in facts.nodes.values():
+        if not node.agent_errors:
+            continue
+        texts = [record.text.strip().splitlines() for record in node.agent_errors.values()]
+        newest = texts[-1]
+        more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+        cause = f": {newest[-1].strip()}" if len(newest) > 1 else ""
+        text = f"{node.name}: the agent failed to read part of the node{more}: {newest[0]}{cause}"
+        evidence = tuple(f"log.text {node.name} {words[0]}" for words in texts[:4])
+        yield FindingDraft("agent_error", "error", "certain", (node.name,), text, evidence)
