@@ -102,7 +102,7 @@ def _keep_last(target: str, last_s: float, name: str, *, quiet: bool) -> int:
         raise click.BadParameter("use a duration above 0, such as 15m", param_hint="--last")
     folder = black_boxes.black_boxes_folder()
     with usage_errors(str(folder)):
-        boxes = black_boxes.list_black_boxes(folder) if folder.is_dir() else []
+        boxes = black_boxes.list_black_boxes(folder, flushed=True) if folder.is_dir() else []
         chosen = black_boxes.choose(boxes, target, target_key(target) if target else "")
         kept = black_boxes.keep_last(chosen, last_s, name, sessions_folder(_configured_folder(chosen)))
     if not quiet:

@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 def current_records(store: Store) -> Iterator[Published]:
-    """Yield the current records of a store in an order in which they can be folded again.
+    """Return the current records of a store in an order in which they can be folded again.
 
     A recording begins with them: without them nothing says which node, GPU or rank its metrics belong to. Their `rx`
-    lies before the recording.
+    lies before the recording. The entities are listed now; the store may change before the records are read.
     """
-    records = (
-        store.console,
-        *(part for node in store.nodes.values() for part in (node.state, node.node, node.host, node.cost)),
-        *(part for gpu in store.gpus.values() for part in (gpu.info, gpu.gpu, gpu.digest)),
-        *store.gpu_links.values(), *store.gpu_processes.values(), *store.nics.values(), *store.links.values(),
-        *store.inventories.values(),
-        *(part for rank in store.ranks.values() for part in (rank.rank, rank.stat)),
-        *store.processes.values(), *store.endings.outputs.values(),
-        *(finding for finding in store.findings.values() if finding.cleared_at is None),
+    records = chain(
+        (store.console,),
+        (part for node in store.nodes.values() for part in (node.state, node.node, node.host, node.cost)),
+        (part for gpu in store.gpus.values() for part in (gpu.info, gpu.gpu, gpu.digest)),
+        store.gpu_links.values(), store.gpu_processes.values(), store.nics.values(), store.links.values(),
+        store.inventories.values(),
+        (part for rank in store.ranks.values() for part in (rank.rank, rank.stat)),
+        store.processes.values(), store.endings.outputs.values(),
+        (finding for finding in store.findings.values() if finding.cleared_at is None),
     )  # fmt: skip
-    yield from (record for record in records if isinstance(record, Record))
+    return (record for record in records if isinstance(record, Record))
 
 
 def all_records(store: Store) -> Iterator[Published]:

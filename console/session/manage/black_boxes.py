@@ -57,8 +57,13 @@ def black_boxes_folder() -> Path:
     return platformdirs.user_state_path("gconsole") / "black-box"
 
 
-def list_black_boxes(folder: Path) -> list[BlackBoxFile]:
-    """Return the readable black boxes that have records, oldest end first. Raises OSError."""
+def list_black_boxes(folder: Path, *, flushed: bool = False) -> list[BlackBoxFile]:
+    """Return the readable black boxes that have records, oldest end first. Raises OSError.
+
+    `flushed`: running consoles first write what they have gathered, which takes about a second.
+    """
+    if flushed:
+        flush([session for session in all_sessions(folder) if session.is_being_written()], _FLUSH_S)
     boxes = (_read(session) for session in all_sessions(folder))
     return sorted((box for box in boxes if box is not None), key=lambda box: box.ended)
 
@@ -108,15 +113,8 @@ def keep_last(boxes: Sequence[BlackBoxFile], last_s: float, name: str, folder: P
     session = named(name, folder)
     if session.path.exists():
         raise SessionError.name_taken(name)
-    for box in boxes:
-        if box.is_running:
-            with contextlib.suppress(OSError):  # what is on disk is kept in any case
-                flush(box.session, _FLUSH_S)
-    read = [newer for box in boxes if (newer := _read(box.session)) is not None]
-    if not read:
-        raise SessionError("the black box has no records yet; try again in a few seconds")
     wanted_ns = int(last_s * 1e9)
-    parts = _parts(read, wanted_ns)
+    parts = _parts(boxes, wanted_ns)
     with contextlib.ExitStack() as files:
         copies = [_Copy(box, part_from, files) for box, part_from in parts]
         copies = [copy for copy in copies if copy.frames]

@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,8 @@ from .ring import RingLimits, RingWriter
 
 #: Seconds. The ring of a console that ran for a shorter time, or saw no node, is deleted when it ends.
 _LEAST_S: Final = 10.0
+#: Records of a snapshot that are taken at a time: about a millisecond of the event loop.
+_SLICE_RECORDS: Final = 2_000
 
 
 class BlackBox:
@@ -55,7 +58,7 @@ class BlackBox:
             self._number += 1
             ring.offer(self._number, records)
             if ring.wants_snapshot:
-                ring.begin_segment(self._initial())
+                self._begin_segment(ring)
         while self._outbox:
             self._hub.publish_own(self._outbox.popleft())
 
@@ -82,7 +85,7 @@ class BlackBox:
             raise SessionError(f"{name}: cannot write in {sessions}: {error.strerror or error}") from error
 
     def _keep_last(self, name: str, last_s: float, sessions: Path) -> KeptRecords:
-        boxes = black_boxes.list_black_boxes(self._folder)
+        boxes = black_boxes.list_black_boxes(self._folder, flushed=True)
         return black_boxes.keep_last(black_boxes.choose(boxes, self._target, self._target), last_s, name, sessions)
 
     def start(self) -> None:
@@ -108,8 +111,24 @@ class BlackBox:
             try_ = "switch it off: [console] black_box = false"
             self._hub.publish_own(Log(source="console", severity="warning", text=text, try_=try_))
             return
-        ring.begin_segment(self._initial())
         self._ring = ring
+        self._begin_segment(ring)
+
+    def _begin_segment(self, ring: RingWriter) -> None:
+        """Begin a segment; its snapshot is taken in slices, because that of a large cluster takes 0.1 s."""
+        ring.begin_segment()
+        records, snapshot = iter(self._initial()), list[Published]()
+        loop = asyncio.get_running_loop()
+
+        def take_slice() -> None:
+            piece = list(islice(records, _SLICE_RECORDS))
+            snapshot.extend(piece)
+            if len(piece) == _SLICE_RECORDS:
+                loop.call_soon(take_slice)
+            else:
+                ring.complete_segment(snapshot)
+
+        take_slice()
 
     def _open_ring(self) -> RingWriter:
         """Create the ring of this console. Raises SessionError, OSError."""

@@ -296,18 +296,18 @@ def request_mark(session: Session, text: str) -> None:
     write_atomically(session.path / f"{_MARK}{secrets.token_hex(8)}", text.encode()[:_MAX_MARK_BYTES])
 
 
-def flush(session: Session, wait_s: float) -> bool:
-    """Request that a black box writes what it has gathered; whether it did within `wait_s`. Raises OSError."""
-    path = session.path / _FLUSH
-    with contextlib.suppress(FileExistsError):
-        write_new(path, b"")
+def flush(sessions: Iterable[Session], wait_s: float) -> None:
+    """Request that black boxes write what they have gathered, and wait for it, at most `wait_s`."""
+    paths = [session.path / _FLUSH for session in sessions]
+    for path in paths:
+        with contextlib.suppress(OSError):  # what is on disk can be kept in any case
+            write_new(path, b"")
     deadline = time.monotonic() + wait_s
-    while path.exists():
-        if time.monotonic() > deadline:
-            path.unlink(missing_ok=True)
-            return False
+    while any(path.exists() for path in paths) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return True
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def is_flush_requested(session: Session) -> bool:

@@ -9,7 +9,8 @@ import errno
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -31,7 +32,7 @@ RING_GATHER_S: Final = 5.0
 #: Parts of the ring: a segment is sealed at this share of its bytes or seconds, and then the oldest can be deleted.
 SEGMENTS: Final = 16
 #: A segment is at least this many times as large as its snapshot, but at most this share of the ring.
-_SNAPSHOT_SHARE, _LARGEST_SHARE = 4, 2
+_SNAPSHOT_SHARE, _LARGEST_SHARE = 8, 4
 #: Kinds that are written at once, with what was gathered before.
 _EVIDENCE: Final = frozenset({*(spec.struct for spec in SPECS.values() if spec.category == "capture"), Mark, Gap})
 
@@ -49,6 +50,15 @@ class SealedSegment(msgspec.Struct, frozen=True):
     number: int
     bytes: int
     ended_s: float  # monotonic; the next one began then
+
+
+@dataclass
+class _NextSegment:
+    """A segment to begin: the records before it, when it begins, and the state then, once it is there."""
+
+    before: list[Published]
+    instant: int
+    snapshot: list[Published] | None = None
 
 
 def segments_to_delete(
@@ -85,7 +95,7 @@ def is_urgent(record: Published) -> bool:
 
 
 class RingWriter(Recording):
-    """Writes a black box in its own thread; `wants_snapshot` asks for `begin_segment`.
+    """Writes a black box in its own thread; `wants_snapshot` asks for `begin_segment` and `complete_segment`.
 
     It never stops the console: on a disk that is full it deletes its own oldest segments, then drops records.
     """
@@ -101,37 +111,45 @@ class RingWriter(Recording):
         self.wants_snapshot = True
         self.covered_since = now()  # console CLOCK_REALTIME of its oldest snapshot, ns
         self._clock = clock
-        self._begun: tuple[list[Published], int, list[Published]] | None = None
+        self._begun: _NextSegment | None = None
         self._snapshots: deque[int] = deque()  # instants with which the sealed segments and the open one begin
         self._sealed: deque[SealedSegment] = deque()
         self._segment_began_s, self._snapshot_bytes = clock(), 0
         self._has_warned = False
         super().__init__(session, meta, lock, Redactor(), publish)
 
-    def begin_segment(self, records: Iterable[Published]) -> None:
-        """Begin a segment with this state, which includes every record that was offered before."""
-        snapshot = list(records)
+    def begin_segment(self) -> None:
+        """Begin a segment with the record that is offered next; `complete_segment` gives the state before it."""
         with self._changed:
             if self._begun is None:
-                self._begun, self._waiting = (self._waiting, now(), snapshot), []
+                self._begun, self._waiting = _NextSegment(self._waiting, now()), []
             self.wants_snapshot = False
+
+    def complete_segment(self, snapshot: list[Published]) -> None:
+        """Give the state at `begin_segment`. Records that were offered since may replace those that they replaced."""
+        with self._changed:
+            if self._begun is not None:
+                self._begun.snapshot = snapshot
             self._changed.notify()
 
     def _turn(self) -> bool:
         """Gather, pack and write once; false at the end."""
         self._gather()
+        is_flush = is_flush_requested(self.session)  # before the records are taken: it asks for all until then
         with self._changed:
             begun, self._begun = self._begun, None
             records, self._waiting = self._waiting, []
             number, ending, self._busy = self._offered, self._ending, True
         if begun is not None:
-            before, instant, snapshot = begun
-            self._pack_and_write(before, number)
-            self._begin(instant, snapshot)
+            self._pack_and_write(begun.before, number)
+            if begun.snapshot is not None:
+                since = {(record.agent, record.seq) for record in records}
+                snapshot = [record for record in begun.snapshot if (record.agent, record.seq) not in since]
+                self._begin(begun.instant, snapshot)
         self._pack_and_write(records, number)
         self._trim(0)
         self._want_snapshot_if_due()
-        if is_flush_requested(self.session):
+        if is_flush:
             flushed(self.session)
         with self._changed:
             self._busy = False
@@ -144,15 +162,20 @@ class RingWriter(Recording):
         due_s, seen = self._clock() + RING_GATHER_S, 0
         while True:
             with self._changed:
-                is_due = self._changed.wait_for(
-                    lambda: len(self._waiting) >= FRAME_RECORDS or self._begun or self._ending, GATHER_S
-                )
-                new = self._waiting[seen:]
+                is_due = self._changed.wait_for(self._is_due, GATHER_S)
+                is_begun, new = self._begun is not None, self._waiting[seen:]
             seen += len(new)
-            if is_due or not seen or self._clock() >= due_s or any(map(is_urgent, new)):
+            if is_due or not (seen or is_begun):
                 return
-            if is_flush_requested(self.session):
+            if is_begun:
+                continue  # what is waiting belongs behind the snapshot
+            if self._clock() >= due_s or any(map(is_urgent, new)) or is_flush_requested(self.session):
                 return
+
+    def _is_due(self) -> bool:
+        if self._begun is not None:
+            return self._ending or self._begun.snapshot is not None
+        return self._ending or len(self._waiting) >= FRAME_RECORDS
 
     def _begin(self, instant: int, snapshot: Sequence[Published]) -> None:
         """Seal the segment, unless it is empty, and write the snapshot of the next one."""

@@ -97,6 +97,11 @@ class Box:
     def publish(self, *records):
         self.ring.offer(1, records)
 
+    def snapshot(self):
+        """Begin a segment with the present state."""
+        self.ring.begin_segment()
+        self.ring.complete_segment(list(self.state))
+
     def until(self, reached):
         deadline = time.monotonic() + DEADLINE_S
         while not reached():
@@ -141,7 +146,7 @@ def minutes(box, at_time, begin, end, noise=0):
     for minute in range(begin, end):
         at_ns = minute * 60 * SECOND
         at_time(at_ns)
-        box.ring.begin_segment(list(box.state))
+        box.snapshot()
         total = box.ring.meta.records + len(box.state)
         box.publish(box.record(at_ns + SECOND, index=minute, name=os.urandom(noise).hex()))
         box.written(total + 1)
@@ -152,12 +157,12 @@ def minutes(box, at_time, begin, end, noise=0):
 def test_flood_stays_within_the_bytes_and_each_segment_begins_with_the_state(tmp_path, quick):
     limits = RingLimits(2 * MIB, 900.0)
     box = Box(tmp_path, limits=limits)
-    box.ring.begin_segment([])
+    box.snapshot()
     largest, chance = 0, random.Random(1)
     for number in range(400):
         box.publish(*(box.record(number * SECOND, name=chance.randbytes(2000).hex()) for _ in range(20)))
         if box.ring.wants_snapshot:
-            box.ring.begin_segment(list(box.state))
+            box.snapshot()
         box.written(20 * number)
         largest = max(largest, box.size())
     box.ring.stop()
@@ -170,16 +175,36 @@ def test_flood_stays_within_the_bytes_and_each_segment_begins_with_the_state(tmp
     assert not box.messages
 
 
+def test_snapshot_that_is_taken_while_records_arrive_holds_no_record_twice_and_no_newer_state_is_lost(
+    tmp_path, quick, at_time
+):
+    box = Box(tmp_path / "boxes")
+    box.snapshot()
+    box.publish(box.record(60 * SECOND, index=1))
+    box.written(2)
+    other = GpuInfo(node="node1", agent="x", seq=1, rx=SECOND, uuid="GPU-2", index=9)
+    at_time(120 * SECOND)
+    box.ring.begin_segment()
+    box.publish(box.record(121 * SECOND, index=2))
+    newer = [other, *box.state]
+    box.publish(box.record(122 * SECOND, index=3))
+    box.ring.complete_segment(newer)
+    box.written(5)
+    keep_last(list_black_boxes(tmp_path / "boxes"), 2.0, "incident", tmp_path / "sessions")
+    box.ring.stop()
+    assert [record.index for record in reader.records(tmp_path / "sessions" / "incident")] == [9, 2, 3]
+
+
 def test_burst_larger_than_the_ring_is_dropped_and_followed_by_a_snapshot(tmp_path, quick):
     box = Box(tmp_path, limits=RingLimits(MIB, 900.0))
-    box.ring.begin_segment([])
+    box.snapshot()
     box.publish(*(box.record(SECOND, name=os.urandom(8000).hex()) for _ in range(400)))
     box.until(lambda: box.messages)
     assert "black_box_bytes" in box.messages[0].text
     assert box.size() <= MIB
     box.publish(box.record(2 * SECOND, index=7))
     box.until(lambda: box.ring.wants_snapshot)
-    box.ring.begin_segment(list(box.state))
+    box.snapshot()
     box.publish(box.record(3 * SECOND, index=8))
     box.until(lambda: box.ring.meta.records >= 3)
     box.ring.stop()
