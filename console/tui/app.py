@@ -95,7 +95,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.guide = KeyGuide(self, keys, app_actions, publish)
         snapshots = partial(
             SnapshotBuilder, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
-            recordings=lambda: self.recordings.running,
+            recordings=lambda: self.recordings.running, black_box=lambda: self.recordings.black_box,
         )  # fmt: skip
         self.frames = FrameController(self, store, snapshots, findings)
         self._action_targets |= {"ui_state", "views", "captures", "nodes", "recordings", "frames", "guide"}

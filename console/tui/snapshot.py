@@ -25,7 +25,7 @@ from .models.node_summary import FleetSummary, fleet_summary
 from .views.events.model import EventLog
 
 if TYPE_CHECKING:
-    from ..core.control import ActiveRecording
+    from ..core.control import ActiveRecording, BlackBoxStatus
     from ..core.metric_history import MetricHistory
     from ..monitor.crash import Crash
     from .controllers.capture import CaptureProgress
@@ -90,8 +90,9 @@ class SnapshotBuilder:
     def __init__(
         self, store: Store, cluster: str, expected_nodes: Sequence[str], *, live: bool, now: Callable[[], int],
         staging: Staging | None, recordings: Callable[[], Sequence[ActiveRecording]] = lambda: (),
+        black_box: Callable[[], BlackBoxStatus | None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._recordings = recordings
+        self._recordings, self._black_box = recordings, black_box
         self._store, self._cluster, self._live, self._clock, self._staging = store, cluster, live, now, staging
         self._names = list(expected_nodes)
         self._nodes: dict[str, NodeNow] = {}
@@ -113,7 +114,11 @@ class SnapshotBuilder:
         """The present snapshot; of a frozen one, the same with a new header."""
         if frozen is not None:
             header = replace(
-                frozen.header, frozen_at=frozen.now, staging=self._staging_now(), recordings=self._recorded(self.now())
+                frozen.header,
+                frozen_at=frozen.now,
+                staging=self._staging_now(),
+                recordings=self._recorded(self.now()),
+                black_box=self._kept(self.now()),
             )
             return replace(frozen, header=header)
         self._update()
@@ -185,7 +190,7 @@ class SnapshotBuilder:
             replay_at=None if self._live else now,
             staging=self._staging_now(),
             age_ns=_silence(fleet),
-            recordings=self._recorded(now),
+            recordings=self._recorded(now), black_box=self._kept(now),
         )  # fmt: skip
 
     def _recorded(self, now: int) -> tuple[RecordingStatus, ...]:
@@ -193,6 +198,10 @@ class SnapshotBuilder:
             RecordingStatus(recording.name, max(0, now - recording.began), recording.trouble)
             for recording in self._recordings()
         )
+
+    def _kept(self, now: int) -> RecordingStatus | None:
+        box = self._black_box()
+        return None if box is None else RecordingStatus("black box", max(0, now - box.since), box.trouble)
 
     def _staging_now(self) -> tuple[int, int] | None:
         staged, expected = self._staging() if self._staging else (0, 0)

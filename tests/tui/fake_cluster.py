@@ -13,7 +13,15 @@ from gconsole.config.diff import Changes, difference
 from gconsole.config.load import more_nodes
 from gconsole.config.model import Change, Config, ReadOnly, refusal
 from gconsole.config.sections import ConsoleConfig
-from gconsole.core.control import ActiveRecording, CaptureRequest, CaptureResult, NodeCaptureCounts, Selection
+from gconsole.core.control import (
+    ActiveRecording,
+    BlackBoxStatus,
+    CaptureRequest,
+    CaptureResult,
+    KeptRecords,
+    NodeCaptureCounts,
+    Selection,
+)
 from gconsole.core.job_protocol import NodeStop
 from gconsole.core.store import Store
 from gconsole.monitor.hang import VARIABLES
@@ -75,6 +83,7 @@ class FakeRecordings:
         self.path: Path | None = None  # of the newest recording
         self._cluster = cluster
         self._running: dict[str, int] = {}
+        self.box: BlackBoxStatus | None = None
         self.selections: dict[str, Selection | None] = {}  # by name of the recording
 
     def active(self) -> list[ActiveRecording]:
@@ -90,6 +99,16 @@ class FakeRecordings:
         self._cluster.calls.append(("record", name))
         self._running[name] = self._cluster.now_ns
         return name == "crashed"
+
+    def black_box(self) -> BlackBoxStatus | None:
+        return self.box
+
+    async def keep_last(self, name: str, last_s: float) -> KeptRecords:
+        if name == "taken":
+            raise SessionError("session taken exists already; try another name")
+        self._cluster.calls.append((f"keep {last_s:g} s", name))
+        now = self._cluster.now_ns
+        return KeptRecords(Path(name), now - 252 * SECOND, now, 12_345, 678_901, int(last_s * SECOND), False)
 
     async def stop(self, name: str) -> ActiveRecording:
         self._cluster.calls.append(("record no more", name))

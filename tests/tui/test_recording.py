@@ -5,6 +5,7 @@ from fake_cluster import SECOND, FakeCluster
 from textual.pilot import Pilot
 from waiting import until
 
+from gconsole.core.control import BlackBoxStatus
 from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.models.header import header_spans
 
@@ -115,3 +116,30 @@ async def test_q_quits_at_once_without_a_recording():
     async with cluster.app().run_test() as pilot:
         await pilot.press("q")
         await until(pilot, lambda: not pilot.app.is_running)
+
+
+async def test_record_prompt_offers_the_black_box_and_keeps_its_last_minutes():
+    cluster = pod()
+    cluster.recordings.box = BlackBoxStatus(cluster.now_ns - 252 * SECOND, 1 << 20)
+    async with cluster.app().run_test(size=(120, 30)) as pilot:
+        await until(pilot, lambda: "black box 4 min" in header_of(pilot))
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
+        assert "incident --last 15m (the black box has 4 min 12 s)" in pilot.app.screen._text
+        await pilot.press(*"incident --last 15m", "enter")
+        await until(pilot, lambda: "kept 4 min 12 s as incident: 12,345 records, 663.0 KiB" in toasts(pilot))
+        assert ("keep 900 s", "incident") in cluster.calls
+        assert active_names(cluster) == []
+        await record(pilot, cluster, "taken --last 15m")
+        await until(pilot, lambda: "exists already" in toasts(pilot))
+
+
+async def test_black_box_in_trouble_is_shown_and_dropped_from_the_header_before_nodes():
+    cluster = pod()
+    cluster.recordings.box = BlackBoxStatus(cluster.now_ns - 90 * 60 * SECOND, 1 << 20)
+    async with cluster.app().run_test(size=(120, 30)) as pilot:
+        await until(pilot, lambda: "black box 90 min" in header_of(pilot))
+        assert "black box" not in header_of(pilot, 60)
+        assert "nodes" in header_of(pilot, 60)
+        cluster.recordings.box = BlackBoxStatus(cluster.now_ns, 0, "the disk is full")
+        await until(pilot, lambda: "▲ black box: the disk is full" in header_of(pilot))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...config.nodeset import expand
 from ...config.nodeset_parser import BadNodeSet
@@ -94,15 +94,20 @@ def select(
     return Selection(nodes=nodes, kinds=tuple(sorted(wanted)), every_s=every_s, locals=locals_too, anonymous=anonymous)
 
 
-_VALUED: Final = ("--nodes", "--metrics", "--kinds", "--every")
+_VALUED: Final = ("--nodes", "--metrics", "--kinds", "--every", "--last")
 _FLAGS: Final = ("--locals", "--redact")
 
 
-def parse_record_request(text: str) -> tuple[str, Selection | None]:
-    """Return the session name ("" without one) and the selection (None: everything) of a typed request.
+class RecordRequest(NamedTuple):
+    """A typed request: to record, or with `last_s` to keep the last seconds of the black box."""
 
-    Raises SessionError for a syntax error.
-    """
+    name: str  # "" without one
+    selection: Selection | None  # None: everything
+    last_s: float | None = None
+
+
+def parse_record_request(text: str) -> RecordRequest:
+    """Return what a text requests: a name with options of the command. Raises SessionError for a syntax error."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -121,7 +126,21 @@ def parse_record_request(text: str) -> tuple[str, Selection | None]:
             raise SessionError(f"unexpected {word}; type a name, then any of {', '.join((*_VALUED, *_FLAGS))}")
         else:
             name = word
-    return name, _selection(options) if options else None
+    if "--last" in options:
+        if len(options) > 1:
+            raise SessionError("--last keeps everything that is recorded already; it takes no other option")
+        return RecordRequest(name, None, _last_s(options["--last"]))
+    return RecordRequest(name, _selection(options) if options else None)
+
+
+def _last_s(text: str) -> float:
+    try:
+        last_s = duration_s(text)
+    except TimeSpecError as error:
+        raise SessionError(f"--last: {error}") from error
+    if last_s <= 0:
+        raise SessionError("--last: use a duration above 0, such as 15m")
+    return last_s
 
 
 def _selection(options: dict[str, str]) -> Selection:

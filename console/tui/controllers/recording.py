@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.control import ActiveRecording, Control, Selection
+from ...core.control import ActiveRecording, BlackBoxStatus, Control, Selection
 from ...session.format.layout import SessionError
 from ...session.record.selection import parse_record_request
 from ...text import format
@@ -54,13 +54,14 @@ class RecordingController(Controller):
         text = (
             "Records all incoming data to this session (crash-safe).\n"
             "To record less: gpus --metrics gpu --every 10s --nodes node[1-4]; also --kinds, --redact."
+            f"{self._black_box_line()}"
         )
         prompt = Prompt("Record", text, enter="start", hint=self._default_name())
         if running:
             only = running[0].name if len(running) == 1 else ""
             lines = [f"● {_summary(now, self._now())}" for now in running]
             how = "Press Enter to stop it" if only else "Type a recording's name to stop it"
-            lines.append(f"{how}; a new name starts another.")
+            lines.append(f"{how}; a new name starts another.{self._black_box_line()}")
             prompt = Prompt("Recording", "\n".join(lines), enter="stop or start", hint=only)
         self._app.push_screen(prompt, self._start_or_stop)
 
@@ -69,9 +70,13 @@ class RecordingController(Controller):
             return
         running = [now.name for now in self.running]
         try:
-            typed, selection = parse_record_request(text)
+            typed, selection, last_s = parse_record_request(text)
         except SessionError as error:
             self._notify(str(error), "error")
+            return
+        if last_s is not None:
+            name = typed or self._default_name()
+            self._app.run_worker(self._run(name, self._keep(name, last_s), "keeping"), name=f"keeping {name}")
             return
         name = typed or (running[0] if len(running) == 1 else "" if running else self._default_name())
         if not name:
@@ -95,6 +100,26 @@ class RecordingController(Controller):
         assert self._control.recordings is not None
         resumed = await self._control.recordings.start(name, selection)
         self._notify(f"recording {name}" + (" (resumed after a crash)" if resumed else ""))
+
+    async def _keep(self, name: str, last_s: float) -> None:
+        assert self._control.recordings is not None
+        kept = await self._control.recordings.keep_last(name, last_s)
+        text = f"kept {format.duration(kept.covered_ns)} as {name}: {format.plural(kept.records, 'record')}"
+        self._notify(f"{text}, {format.size(kept.bytes)}")
+
+    def _black_box_line(self) -> str:
+        """What the black box holds, and how it is kept; "" if nothing is."""
+        box = self.black_box
+        if box is None:
+            return ""
+        length = format.duration(self._now() - box.since)
+        return f"\nTo keep what has just happened: incident --last 15m (the black box has {length})."
+
+    @property
+    def black_box(self) -> BlackBoxStatus | None:
+        """The state of the black box; None if nothing is kept."""
+        recordings = self._control.recordings
+        return recordings.black_box() if recordings is not None else None
 
     async def _stop(self, name: str) -> None:
         assert self._control.recordings is not None

@@ -42,6 +42,7 @@ class Header(msgspec.Struct, frozen=True):
     clock_ns: int | None = None  # largest error bound of any clock; None if unknown
     age_ns: int | None = None  # of the newest data, if no node has fresh data
     recordings: tuple[RecordingStatus, ...] = ()
+    black_box: RecordingStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ def _parts(header: Header) -> list[_Part]:
         parts.append(_Part(7, (Span("clock ", "muted"), Span(f"±{format.micro(header.clock_ns)} µs", "text"))))
     if header.recordings:
         parts += _recordings(header.recordings)
+    if header.black_box is not None:
+        parts.append(_black_box(header.black_box))
     if header.staging is not None:
         staged, expected = header.staging
         parts.append(_Part(6, (Span(f"uploading py-spy {staged}/{expected}", "muted"),)))
@@ -112,6 +115,14 @@ def _recordings(recordings: Sequence[RecordingStatus]) -> list[_Part]:
     record = "recordings.record"
     named = (Span("● REC ", "failed", record), Span(_short(clean(first.name), 16) + more, "text", record))
     return [_Part(1, named), _Part(7, (Span(format.duration_compact(first.length_ns), "muted"),))]
+
+
+def _black_box(box: RecordingStatus) -> _Part:
+    """What is kept without a recording; in whole minutes, so that the line is not drawn each second."""
+    if box.trouble:
+        return _Part(3, (Span(f"▲ {box.name}: {clean(box.trouble)}", "warning"),))
+    minutes = f"{box.length_ns // 60_000_000_000} min"
+    return _Part(10, (Span(f"{box.name} ", "muted", "recordings.record"), Span(minutes, "muted", "recordings.record")))
 
 
 def _gpus(header: Header) -> tuple[Span, ...]:

@@ -19,7 +19,12 @@ from gconsole.session.record.selection import parse_record_request, select
     ],
 )
 def test_record_request_parses_into_a_name_and_a_selection(text, name, selection):
-    assert parse_record_request(text) == (name, selection)
+    assert parse_record_request(text) == (name, selection, None)
+
+
+@pytest.mark.parametrize("text", ["incident --last 15m", "--last=900s incident", "  --last 0.25h incident"])
+def test_request_to_keep_the_last_minutes_has_no_selection(text):
+    assert parse_record_request(text) == ("incident", None, 900.0)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +37,12 @@ def test_record_request_parses_into_a_name_and_a_selection(text, name, selection
         ("x --every soon", "not a duration; use 90s"),
         ("x --nodes node[3", r'unclosed "\['),
         ("x 'unfinished", "quotation"),
+        ("x --last", "missing value"),
+        ("x --last 15", "--last: .*15"),
+        ("x --last ²m", "--last: "),
+        ("x --last 0s", "above 0"),
+        ("x --last -5m", "--last: "),
+        ("x --last 5m --metrics gpu", "no other option"),
     ],
 )
 def test_invalid_record_request_is_an_error_that_names_the_problem(text, word):
