@@ -72,7 +72,7 @@ def _awaits(store: Store, name: str, seen: Counter[tuple[str, str]]) -> Iterator
         return  # no agent yet, or one of a version without inventories
     for kind, word in _WORDS.items():
         inventory = store.inventories.get((name, kind))
-        if inventory is None:
+        if inventory is None or inventory.count is None:
             yield f"{word}s"
-        elif inventory.count is not None and seen[name, kind] < inventory.count:
+        elif seen[name, kind] < inventory.count:
             yield f"{inventory.count - seen[name, kind]} of {plural(inventory.count, word)}"

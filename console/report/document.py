@@ -163,7 +163,7 @@ def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
         return 1
     unseen = any(job.ranks_missing for job in report.jobs) or any(is_partial(line) for line in report.captures)
     unseen |= bool(report.unrecognised) and not report.captures  # of a capture of processes, these are known
-    unseen |= any(line.awaits and line.gpus_expected is None and line.gpu_fault is None for line in report.nodes)
+    unseen |= any(line.awaits and (line.gpus_expected is None or line.gpu_fault is not None) for line in report.nodes)
     return _coverage([line.state for line in report.nodes], unseen)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from ..analysis.jobs import JobRanks, RankSummary
 from ..analysis.rank_progress import ProgressState, RankProgress
 from ..core.store import GpuKey, GpuNow, NodeNow, ProcessKey, Store
+from ..core.store.freshness import gpu_stale_ns
 from ..monitor.coverage import NodeCoverage
 from ..records import Failure, Gpu, GpuInfo, Watched
 from ..text.nodeset_fold import natural
@@ -69,6 +70,7 @@ class GpuLine(msgspec.Struct):
     temp_c: float | None
     driver: str | None
     lost: str | None  # why the driver cannot reach it; None while it responds
+    stale_s: float | None  # age of its figures if they no longer arrive; they are null then
     unusable: str | None  # why no call returns a value; None while calls do
     clocks_event_reasons: tuple[str, ...]
     ecc_uncorrected_volatile: int | None
@@ -136,7 +138,9 @@ def gpu_lines(store: Store) -> list[GpuLine]:
     for process in store.gpu_processes.values():
         if process.rank is not None:
             ranks.setdefault((process.node, process.uuid), set()).add(process.rank)
-    lines = [_gpu_line(key, store.gpus[key], sorted(ranks.get(key, ()))) for key in store.gpus]
+    lines = [
+        _gpu_line(key, now, store.nodes.get(key[0]), sorted(ranks.get(key, ()))) for key, now in store.gpus.items()
+    ]
     return sorted(lines, key=lambda line: (natural(line.node), line.index, line.parent is not None, line.uuid))
 
 
@@ -146,11 +150,14 @@ def nic_lines(store: Store) -> list[NicLine]:
     return msgspec.convert(nics, list[NicLine], from_attributes=True)
 
 
-def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
+def _gpu_line(key: GpuKey, now: GpuNow, of_node: NodeNow | None, ranks: list[int]) -> GpuLine:
     node, uuid = key
     info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
-    gpu = now.gpu if now.gpu and not info.lost else Gpu(index=info.index, uuid=uuid)  # its last values are outdated
-    return line_of(GpuLine, gpu, **{**msgspec.structs.asdict(info), "node": node, "uuid": uuid, "ranks": ranks})
+    stale_ns = gpu_stale_ns(now, of_node)
+    is_current = now.gpu is not None and not info.lost and stale_ns is None
+    gpu = now.gpu if now.gpu and is_current else Gpu(index=info.index, uuid=uuid)  # its last values are outdated
+    own = {"node": node, "uuid": uuid, "ranks": ranks, "stale_s": None if stale_ns is None else stale_ns / 1e9}
+    return line_of(GpuLine, gpu, **{**msgspec.structs.asdict(info), **own})
 
 
 def cost_lines(nodes: Iterable[NodeNow]) -> list[CostLine]:

@@ -30,7 +30,9 @@ from ..samplers.topology import TopologySampler
 from . import cache_users, requests, wire
 from .binaries import BinaryStore
 from .commands import DetachedStarter
+from .gpu_process import GpuProcess
 from .outbox import Outbox
+from .sampler_thread import SamplerThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,72 +44,10 @@ if TYPE_CHECKING:
     from .bootstrap import BundleImporter
     from .cache import Cache
 
-#: A tick that takes longer than this many intervals, and at least this many seconds, is hung.
-HUNG_INTERVALS, HUNG_S = 3, 5.0
 #: Seconds the writer waits for the records of a tick, which several threads post, to send them in one write.
 GATHER_S = 0.02
 #: Seconds to wait for psutil before sampling starts without it.
 PSUTIL_S = 5.0
-
-
-class SamplerThread(threading.Thread):
-    """Runs one sampler on a fixed grid and posts its records. A missed slot is skipped."""
-
-    def __init__(self, sampler: "Sampler", agent: "Agent") -> None:
-        super(SamplerThread, self).__init__(name="gconsole-" + sampler.name)
-        self.daemon = True
-        self.sampler = sampler
-        self.agent = agent
-        self.ready = threading.Event()  # set after the first tick, or when there will be none
-        self.began: float | None = None  # time.monotonic() of the tick under way
-
-    def run(self) -> None:
-        """Start the sampler and tick it until the agent ends."""
-        try:
-            self._start()
-        except Unavailable as error:
-            self.agent.miss(error.name or self.sampler.name, error.text, error.try_)
-            self.agent.outbox.post(self.sampler.absence(error))
-        except Exception:  # noqa: BLE001 - a failed sampler is reported and stops no other
-            self.agent.report_crash("sampler %s could not start" % self.sampler.name)
-        else:
-            self._loop()
-        self.ready.set()
-
-    def _start(self) -> None:
-        self.began = time.monotonic()
-        try:
-            self.sampler.start()
-        finally:
-            self.began = None
-
-    def _loop(self) -> None:
-        failures = 0
-        while not self.agent.ended.is_set():
-            self.began = time.monotonic()
-            try:
-                facts = list(self.sampler.tick(self.began))
-                failures = 0
-            except Exception:  # noqa: BLE001 - as above
-                failures += 1
-                facts = []
-                if failures in (1, 60):  # at first, and once more if it persists
-                    self.agent.report_crash("sampler %s failed" % self.sampler.name)
-            self.began = None
-            if facts:
-                self.agent.outbox.post(facts)
-            self.ready.set()
-            self.agent.ended.wait(self._until_next_slot())
-
-    def _until_next_slot(self) -> float:
-        """Seconds to the next slot of the grid that all samplers share."""
-        interval = self.sampler.interval_s
-        return interval - (time.monotonic() - self.agent.epoch) % interval
-
-    def is_hung(self, now: float) -> bool:
-        """Whether the tick in progress takes longer than HUNG_INTERVALS intervals and HUNG_S."""
-        began = self.began
-        return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s)
 
 
 class Agent(object):
@@ -143,7 +83,7 @@ class Agent(object):
             process_filter=tuple(config["process_filter"]) if config.get("process_filter") else None,
             simulate_gpus=config.get("simulate_gpus", 0),
         )
-        self.context.import_nvml = self._import_nvml
+        self.context.import_nvml, self.context.prepare_nvml = self._import_nvml, importer.wait_compiled
         if not self.context.simulate_gpus:
             importer.compile_aside("pynvml")  # now, while this process has one thread
         self.followed: dict[str, Follower] = {}  # job: its output reader
@@ -284,8 +224,12 @@ class Agent(object):
             try_ = "free some disk space, or set [agent] cache_dir"
             self.miss("cache", "the cache folder cannot be written: %s" % error, try_)
         nvml = self._simulated_nvml()
-        samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
-        samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
+        samplers: list[Sampler] = [ProcessSampler(self.context), HostSampler(self.context)]
+        if nvml is None:
+            samplers += [GpuProcess(self.context, self), TopologySampler(self.context, of=("nic",))]
+        else:
+            samplers += [GpuSampler(self.context, nvml), TopologySampler(self.context, nvml)]
+        samplers += [NicSampler(self.context), JobSampler(self.context, self)]
         samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
         samplers.append(HistorySampler(self.context, self))
         samplers.append(OutputSampler(self.context))
@@ -307,7 +251,6 @@ class Agent(object):
 
     def _import_nvml(self) -> "Any":
         """The module pynvml. Raises Unavailable."""
-        self._importer.wait_compiled()
         call.check_library()
         try:
             import pynvml  # type: ignore[import-untyped]
@@ -333,8 +276,18 @@ class Agent(object):
         SamplerThread(CostSampler(self.context, self), self).start()
 
     def miss(self, name: str, text: str, try_: str) -> None:
-        """Add a missing capability; the `node` record is sent again if it was already sent."""
-        self.missing.append({"name": name, "text": text, "try": try_})
+        """Add or replace a missing capability; the `node` record is sent again if it was already sent."""
+        missing = {"name": name, "text": text, "try": try_}
+        if missing not in self.missing:
+            self._set_missing([other for other in self.missing if other["name"] != name] + [missing])
+
+    def unmiss(self, name: str) -> None:
+        """Remove a missing capability that is there now."""
+        self.log("info", "%s: available now" % name)
+        self._set_missing([other for other in self.missing if other["name"] != name])
+
+    def _set_missing(self, missing: "list[Fields]") -> None:
+        self.missing = missing
         if self.threads:
             self.outbox.post([("node", node_fields(self))])
 

@@ -1,6 +1,5 @@
 """Checks of the agent's environment on this node: one function per check, with cause and remedy."""
 
-import ctypes
 import os
 import sys
 import time
@@ -8,7 +7,6 @@ import time
 from ..clocks import services
 from ..history import boots, journal, slurm
 from ..jobs.preflight import size
-from ..nvml.call import STATES
 from ..proc.procfs import read_number
 from . import commands
 
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     #: (state, text, what to try)
     Result = tuple[str, str, str]
 
+#: Seconds to wait for the first answer of NVML.
+NVML_S = 10.0
 OK, WARN, FAIL, INFO = "ok", "warn", "fail", "info"
 
 
@@ -107,18 +107,23 @@ def _psutil(agent: "Agent") -> "Result":
 
 
 def _nvml(agent: "Agent") -> "Result":
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return INFO, "no NVIDIA driver library", ""
-    status = nvml.nvmlInit_v2()
-    if status != 0:
-        _, text, try_ = STATES.get(status, ("", "nvmlInit returned %d" % status, "nvidia-smi shows more"))
-        return FAIL, text, try_
-    count = ctypes.c_uint()
-    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    nvml.nvmlShutdown()
-    return OK, "%d GPUs" % count.value, ""
+    """What the GPU process reports: NVML is never called here, where a hang or a crash would end the exam."""
+    deadline = time.monotonic() + NVML_S
+    while "gpu_inventory" not in agent.context.shared:
+        if time.monotonic() > deadline:
+            return FAIL, "NVML has not answered for %d s (nvmlInit)" % NVML_S, "nvidia-smi and dmesg show more"
+        time.sleep(0.05)
+    gpus = agent.context.shared["gpu_inventory"]
+    if gpus.get("fault"):
+        return FAIL, gpus["text"], gpus["try_"]
+    if gpus.get("missing"):
+        total = gpus["count"] + len(gpus["missing"])
+        where = ", ".join(gpus["missing"])
+        return FAIL, "%d of %d GPUs; missing: %s" % (gpus["count"], total, where), "dmesg | grep NVRM shows more"
+    if not gpus["count"]:
+        reasons = [missing["text"] for missing in agent.missing if missing["name"].startswith("gpu")]
+        return INFO, (reasons or ["no NVIDIA GPU"])[0], ""
+    return OK, "%d GPUs" % gpus["count"], ""
 
 
 def _clock(agent: "Agent") -> "Result":

@@ -51,6 +51,7 @@ class Context(object):
         self.simulate_gpus = simulate_gpus
         self.boot_id = boot_id
         self.import_nvml: Callable[[], Any] = None  # type: ignore[assignment]  # pynvml, or Unavailable; set by the agent
+        self.prepare_nvml: Callable[[], None] = lambda: None  # called once, before a process that imports it is forked
         self.shared: Fields = {}  # values that samplers publish for other samplers, by key
 
 

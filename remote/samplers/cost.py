@@ -48,12 +48,13 @@ class CostSampler(Sampler):
     def tick(self, now: float) -> "Iterator[Fact]":
         """One `agent_cost` record."""
         probing_s, probing_bytes = self.context.shared.get("probing", (0.0, 0))  # reported as `clock_cost`
-        used = _cpu_s(resource.RUSAGE_SELF) + _cpu_s(resource.RUSAGE_CHILDREN) - probing_s
+        gpu_s, gpu_rss = self.context.shared.get("gpu_process", (0.0, 0))
+        used = _cpu_s(resource.RUSAGE_SELF) + _cpu_s(resource.RUSAGE_CHILDREN) + gpu_s - probing_s
         sent = self.agent.outbox.posted_bytes - probing_bytes
         cpu_pct = tx = None
         if self._last:
             elapsed = now - self._last[0]
-            cpu_pct = 100.0 * (used - self._last[1]) / elapsed
+            cpu_pct = max(0.0, 100.0 * (used - self._last[1]) / elapsed)
             tx = (sent - self._last[2]) / elapsed
         self._last = (now, used, sent)
         self._adjust_interval(now, used)
@@ -61,7 +62,7 @@ class CostSampler(Sampler):
             "agent_cost",
             {
                 "cpu_pct": cpu_pct,
-                "rss_bytes": self._rss(),
+                "rss_bytes": self._rss() + gpu_rss,
                 "tx_bytes_s": tx,
                 "sample_interval_ms": int(self.context.interval_s * 1000),
                 "hung": self._hung(now),
@@ -72,6 +73,8 @@ class CostSampler(Sampler):
     def _hung(self, now: float) -> "list[str]":
         """Names of the hung samplers; the start and end of each hang is logged once."""
         hung = [thread.sampler.name for thread in self.agent.threads if thread.is_hung(now)]
+        if self.context.shared.get("gpu_hung") and "gpu" not in hung:
+            hung.append("gpu")  # in its own process
         for name in sorted(set(hung) - set(self._were_hung)):
             text = "sampler %s hangs: its source does not respond; its metrics are stale" % name
             self.agent.log("warning", text)

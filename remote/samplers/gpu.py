@@ -13,13 +13,13 @@ from ..nvml.links import NvLinks
 from ..nvml.metrics import GpuMetrics, MetricDigest
 from ..nvml.processes import GpuProcesses
 from ..proc.pci import kernel_address
-from .base import Sampler
+from .base import Sampler, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-    from .base import Context, Fact, Fields, Unavailable
+    from .base import Context, Fact, Fields
     from .processes import RankRef
 
 #: Seconds between two reads of identity and capabilities: limits and modes may change.
@@ -120,7 +120,11 @@ class GpuSampler(Sampler):
         if self.nvml is None:
             self.nvml = self.context.import_nvml()
         call.initialise(self.nvml)
-        total = call.device_count(self.nvml)
+        try:
+            total = call.device_count(self.nvml)
+        except Unavailable:
+            self.nvml.nvmlShutdown()
+            raise
         self.pcie = PcieThread(self.nvml)
         self._versions, self._no_versions = info.versions(self.nvml)
         for index in range(total):
@@ -150,7 +154,7 @@ class GpuSampler(Sampler):
             self._inventory_due = now + REFRESH_S
             fields = self._count()
             if fields != self._inventory:
-                self._inventory = fields
+                self._inventory = self.context.shared["gpu_inventory"] = fields
                 yield "inventory", fields
         for event in self._events:
             yield "gpu_event", event

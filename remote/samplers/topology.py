@@ -30,12 +30,14 @@ class TopologySampler(Sampler):
 
     name = "topology"
 
-    def __init__(self, context: "Context", nvml: "Any" = None) -> None:
+    def __init__(self, context: "Context", nvml: "Any" = None, of: "tuple[str, ...]" = ("gpu", "nic")) -> None:
+        """`of`: devices whose edges it reads; `nic` includes those of NUMA nodes."""
         super(TopologySampler, self).__init__(context)
         self._nvml = nvml
         self._simulated = bool(getattr(nvml, "simulated", False))
         self._places: Any = nvml.places if self._simulated else PciTree(context.sys)
         self._is_open = False
+        self._of = of
         self._gpus: list[_Gpu] = []
         self._sent: dict[Any, Fields] = {}  # (type, a, b): the fields of its last record
         self._due = 0.0
@@ -43,6 +45,8 @@ class TopologySampler(Sampler):
 
     def start(self) -> None:
         """Open the GPUs, if there are any."""
+        if "gpu" not in self._of:
+            return
         try:
             if self._nvml is None:
                 self._nvml = self.context.import_nvml()
@@ -63,17 +67,27 @@ class TopologySampler(Sampler):
     def tick(self, now: float) -> "list[Fact]":
         """`link` records of edges that changed."""
         if now < self._due:
-            return []
+            return self._recount()
         self._due = now + REFRESH_S
         edges: dict[Any, Fields] = {}
         kept: set[str] = set()  # unreachable GPUs, whose edges are kept
         for edge in self._edges(kept):
             edges[_key(edge)] = edge
         facts: list[Fact] = [("link", dict(edge, simulated=self._simulated)) for edge in self._changes(edges, kept)]
-        if len(self._sent) != self._count:
-            self._count = len(self._sent)
-            facts.append(("inventory", {"of": "link", "count": self._count}))
-        return facts
+        return facts + self._recount()
+
+    def _recount(self) -> "list[Fact]":
+        """`inventory`, if the number of edges has changed. Those of GPUs are read in a process of their own."""
+        total = len(self._sent)
+        if "gpu" not in self._of:
+            edges = self.context.shared.get("gpu_edges")
+            if edges is None:
+                return []  # not known yet
+            total += edges
+        if total == self._count:
+            return []
+        self._count = total
+        return [("inventory", {"of": "link", "count": total})]
 
     def _edges(self, kept: "set[str]") -> "Iterator[Fields]":
         for number, gpu in enumerate(self._gpus):
@@ -84,6 +98,8 @@ class TopologySampler(Sampler):
                 kept.add(gpu.uuid)
             if self._sent:
                 time.sleep(PAUSE_S)
+        if "nic" not in self._of:
+            return
         if not self._simulated:  # simulated GPUs are not connected to the ports of this machine
             for edge in self._of_nics():
                 yield edge

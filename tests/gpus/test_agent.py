@@ -47,6 +47,27 @@ def test_eight_gpus_are_in_the_report_of_a_console(batch):
     assert [log for log in records.get("log", []) if log["severity"] == "error"] == []
 
 
+def test_driver_that_hangs_at_its_start_is_named_and_makes_the_run_partial(batch):
+    report, records = batch(scenarios.hgx_h100() | {"hang.nvmlInitWithFlags": 1}, seconds=12, code=3)
+
+    assert [(finding["id"], finding["severity"]) for finding in report["findings"]] == [("driver_broken", "warning")]
+    (node,) = report["nodes"]
+    assert "nvmlInit has not returned for" in node["gpu_fault"]["text"]
+    assert "GPUs" in node["awaits"]
+    assert records["host"], "everything else is reported"
+
+
+def test_crash_of_the_driver_library_is_an_error_that_names_the_signal(batch):
+    report, records = batch(scenarios.hgx_h100() | {"crash.nvmlDeviceGetPowerUsage": 1}, seconds=6, code=1)
+
+    (finding,) = report["findings"]
+    assert (finding["id"], "killed by signal SIGSEGV in nvmlDeviceGetPowerUsage" in finding["text"]) == (
+        "driver_broken",
+        True,
+    )
+    assert records["node"][-1]["pid"] == records["node"][0]["pid"], "the agent goes on"
+
+
 def test_driver_version_mismatch_is_listed_as_a_missing_capability(batch):
     report, records = batch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}, seconds=6, code=1)
 

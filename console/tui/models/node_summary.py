@@ -9,14 +9,11 @@ from functools import lru_cache
 import msgspec
 
 from ...core.store import NodeNow
+from ...core.store.freshness import STALE_PERIODS, period_ns
 from ...present.spans import Status
 from ...records import NodeState
 from ...text.cells import clean
 from ...text.nodeset_fold import fold
-
-#: Sampling intervals. Older data are stale.
-STALE_PERIODS = 3
-_DEFAULT_PERIOD_MS = 1000
 
 
 class NodeSummary(msgspec.Struct, frozen=True):
@@ -104,16 +101,6 @@ def error_phrase(state: NodeState) -> str:
         return ""
     words, text = clean(state.error.name).replace("_", " "), clean(state.error.text)
     return text if state.state == "lost" or text.lower().startswith(words.lower()) else f"{words}: {text}"
-
-
-def period_ns(node: NodeNow) -> int:
-    """Interval between two reports of a node, ns; GPUs may be sampled more often."""
-    period = _DEFAULT_PERIOD_MS
-    if node.cost is not None:
-        period = node.cost.sample_interval_ms
-    elif node.node is not None:
-        period = node.node.sample_interval_ms
-    return max(period, _DEFAULT_PERIOD_MS) * 1_000_000
 
 
 @lru_cache(64)

@@ -17,7 +17,8 @@ from starlette.responses import Response, StreamingResponse
 
 from ... import __version__
 from ...core.control import ActiveRecording
-from ...core.store import NodeNow, Store
+from ...core.store import GpuNow, NodeNow, Store
+from ...core.store.freshness import gpu_stale_ns
 from ...launch.state import JobStatus, job_statuses
 from ...monitor.hang import jobs_of_ranks
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
@@ -119,7 +120,9 @@ def take_snapshot(store: Store, recordings: Sequence[ActiveRecording], now_ns: i
         return record is not None and record.node in connected and now_ns - record.rx < STALE_NS
 
     gpus = [
-        GpuSnapshot(node, uuid, now.info, now.gpu if is_young(now.gpu) and not (now.info and now.info.lost) else None)
+        GpuSnapshot(
+            node, uuid, now.info, now.gpu if is_young(now.gpu) and _is_current(now, connected.get(node)) else None
+        )
         for (node, uuid), now in store.gpus.items()
         if node in connected
     ]
@@ -137,6 +140,11 @@ def take_snapshot(store: Store, recordings: Sequence[ActiveRecording], now_ns: i
         clocks=tuple(kept[-1] for kept in store.clocks.nodes.values() if kept and is_young(kept[-1])),
         recordings=tuple(recordings),
     )
+
+
+def _is_current(now: GpuNow, node: NodeNow | None) -> bool:
+    """Whether the figures of a GPU arrive."""
+    return not (now.info and now.info.lost) and gpu_stale_ns(now, node) is None
 
 
 def families(snapshot: MetricsSnapshot) -> Families:

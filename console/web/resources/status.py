@@ -189,7 +189,7 @@ def _client_gpu(line: GpuLine) -> GswarmGpu:
 def _metric(store: Store, line: GpuLine) -> GpuMetric:
     key: GpuKey = (line.node, line.uuid)
     now = store.gpus.get(key)
-    gpu = now.gpu if now is not None and line.lost is None else None
+    gpu = now.gpu if now is not None and line.lost is None and line.stale_s is None else None
     return GpuMetric(
         physical_idx=line.index,
         name=line.name,

@@ -4,7 +4,8 @@
  * replaced, so that a test advances time by writing a new file. A line is "KEY VALUE". KEY is global ("driver", "count",
  * "fail.FUNCTION"), or of one GPU ("gpu3.power"), of all GPUs ("gpu.power"), of a MIG device ("gpu0mig1.memory") or
  * of all of these ("mig.memory"); the more specific key wins. A value without a line is not supported. "fail.FUNCTION"
- * holds the return value of that function; it may be global, or of GPUs as above.
+ * holds the return value of that function; it may be global, or of GPUs as above; see `misbehave` for calls that
+ * crash or hang.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,12 +85,27 @@ static const char *of(const Device *device, const char *key) {
     return global(name);
 }
 
+/* "crash.FUNCTION": a segmentation fault; "hang.FUNCTION": no return until the line is gone. Both may be of one GPU. */
+static int is_set(const Device *device, const char *what, const char *function) {
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", what, function);
+    return (device && of(device, key)) || global(key);
+}
+static void misbehave(const Device *device, const char *function) {
+    if (is_set(device, "crash", function)) raise(SIGSEGV);
+    while (is_set(device, "hang", function)) {
+        usleep(20000);
+        reload();
+    }
+}
+
 static int failing(const Device *device, const char *function) {
     char key[128];
     const char *value = NULL;
     snprintf(key, sizeof key, "fail.%s", function);
     if (device) value = of(device, "lost");
     if (value) return atoi(value);
+    misbehave(device, function);
     if (device) value = of(device, key);
     if (!value) value = global(key);
     return value ? atoi(value) : OK;

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....core.store import GpuKey
+from ....core.store import GpuKey, NodeNow
+from ....core.store.freshness import gpu_stale_ns
 from ....present.spans import GLYPHS, SEVERITY_STATUS, Span, state_word
 from ....records import Finding, Gpu, GpuInfo, GpuProcess
 from ....records.metrics import GPU as METRICS
@@ -40,6 +41,7 @@ class GpuRow(PlainRow):
     info: GpuInfo | None
     gpu: Gpu | None
     ranks: tuple[int, ...] = ()
+    stale_ns: int | None = None  # age of its figures if they no longer arrive, while its node reports
     finding: Finding | None = None  # the most severe open one that has it as a culprit
     recent: Recent | None = None
 
@@ -78,6 +80,8 @@ class GpuRow(PlainRow):
             return "failed", "lost"
         if self.info is not None and self.info.unusable is not None:
             return "failed", "unusable"
+        if self.stale_ns is not None:
+            return "stale", "stale"
         if self.finding is not None:
             return SEVERITY_STATUS[self.finding.severity], clean(self.finding.id.removeprefix("gpu_"))
         if now is None:
@@ -93,6 +97,8 @@ class GpuRow(PlainRow):
 def age_text(row: GpuRow) -> str:
     """Age of its data; empty if fresh."""
     summary = row.summary
+    if summary.fresh and row.stale_ns is not None:
+        return format.age(row.stale_ns)
     return "" if summary.fresh or summary.age_ns is None else format.age(summary.age_ns)
 
 
@@ -103,7 +109,7 @@ def ranks_text(row: GpuRow) -> str:
 
 def gpu_rows(
     fleet: FleetSummary, gpus: GpuIndex, ranks: Mapping[GpuKey, Sequence[int]], findings: Iterable[Finding],
-    recent: Recent | None = None,
+    recent: Recent | None = None, nodes: Mapping[str, NodeNow] | None = None,
 ) -> list[GpuRow]:  # fmt: skip
     """One row per GPU, in the order of the fleet and of the driver. `findings`: the open ones, worst first."""
     by_culprit: dict[str, Finding] = {}
@@ -116,7 +122,8 @@ def gpu_rows(
             index, uuid = index_of(now), uuid_of(now)
             used_by = tuple(ranks.get((summary.name, uuid), ()))
             finding_of_gpu = by_culprit.get(f"{summary.name}:gpu{index}")
-            rows.append(GpuRow(summary, index, uuid, now.info, now.gpu, used_by, finding_of_gpu, recent))
+            stale_ns = gpu_stale_ns(now, (nodes or {}).get(summary.name))
+            rows.append(GpuRow(summary, index, uuid, now.info, now.gpu, used_by, stale_ns, finding_of_gpu, recent))
     return rows
 
 

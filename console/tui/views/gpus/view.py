@@ -100,7 +100,7 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
         """One row per GPU."""
         ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
         recent = frame.history.series["gpu"].recent if frame.history is not None else None
-        return gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, recent)
+        return gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, recent, frame.nodes)
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         """Where to find why there are none."""

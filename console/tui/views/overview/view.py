@@ -199,7 +199,7 @@ class OverviewView(View):
         if frame is None or not frame.gpus:
             return ()
         ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
-        rows = gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, None)
+        rows = gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, None, frame.nodes)
         columns = ("node", "gpu", "util", "mem", "power", "temp")
         tables = [ExportTable(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
         chosen = self._heat.selected

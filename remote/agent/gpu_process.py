@@ -1,0 +1,395 @@
+"""NVML in a child process: a driver library that hangs or crashes does not take the agent with it.
+
+The child is forked without an exec, runs the samplers that call NVML on threads of its own, and sends their records on
+one pipe, a line of JSON each; lines that are not JSON are a traceback of faulthandler. It ends when its input ends.
+"""
+
+import faulthandler
+import json
+import os
+import re
+import resource
+import signal
+import sys
+import threading
+import time
+import traceback
+
+from ..nvml import inventory
+from ..samplers.base import Sampler, Unavailable
+from ..samplers.gpu import GpuSampler
+from ..samplers.topology import TopologySampler
+from .sampler_thread import SamplerThread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+    from ..samplers.base import Context, Fact, Fields
+    from .agent import Agent
+
+#: Seconds without a first answer after which the driver counts as slow to start, and as hung. Without persistence mode
+#: a start takes seconds per GPU.
+SLOW_S, STUCK_S = 8.0, 30.0
+#: Seconds without any message of the child after which it hangs as a whole.
+SILENT_S = 10.0
+#: Seconds of a hang after which the child is killed and started again.
+KILL_S = 60.0
+#: Seconds for which a child must run after a crash before the driver counts as repaired.
+PROVEN_S = 15.0
+#: nvidia-persistenced keeps the driver initialised, so that a start is fast.
+_PERSISTENCED = "/var/run/nvidia-persistenced/socket"
+_CALL = re.compile(r"\bin (nvml[A-Z]\w+)")
+_CRASH_TRY = "update or reload the NVIDIA driver; gconsole starts the reader again by itself"
+_HANG_TRY = "read dmesg for NVRM messages; drain the node and reboot it if the call does not return"
+
+
+class GpuProcess(Sampler):
+    """Starts the child and watches it; its records go to the agent's outbox as they arrive."""
+
+    name = "gpu"
+
+    def __init__(self, context: "Context", agent: "Agent") -> None:
+        super(GpuProcess, self).__init__(context)
+        self._agent = agent
+        self._pid = 0
+        self._input = -1  # the child's, for ranks and intervals
+        self._sent = ""
+        self._crash: "list[str]" = []  # lines of faulthandler
+        self._ended = threading.Event()  # the child closed its output
+        self._first = threading.Event()  # its first answer has arrived
+        self._refused: "Unavailable | None" = None
+        self._call: "str | None" = None  # the call that hangs, as the child reports it
+        self._hung_since: "float | None" = None
+        self._last_line = self._began = 0.0
+        self._crashed = -PROVEN_S
+        self._inventory: "Fields | None" = None  # the child's last one
+        self._posted: "Fields | None" = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Fork the child and wait until NVML has started. Raises Unavailable."""
+        self.context.prepare_nvml()
+        if self._pid and not self._reap():
+            raise Unavailable("the process that reads the NVIDIA driver cannot be killed", _HANG_TRY, "gpu_hung")
+        self._fork()
+        while not self._first.wait(0.5):
+            if self._ended.is_set():
+                raise self._death()
+            waited = time.monotonic() - self._began
+            if waited > SLOW_S and not self._agent.ended.is_set():
+                is_stuck = waited > STUCK_S or os.path.exists(_PERSISTENCED)
+                self._post(self._fault("gpu_hung" if is_stuck else "gpu_starting", waited // 4 * 4))
+            if waited > KILL_S:
+                raise self._kill("gpu_hung")
+        if self._refused is not None:
+            refused = self._refused
+            self._end_child()
+            raise refused
+
+    def _fault(self, name: str, seconds: float) -> "Fields":
+        call = self._call or "nvmlInit"
+        text = "%s has not returned for %d s" % (call, seconds)
+        if name == "gpu_starting":
+            text += "; without persistence mode the driver needs some seconds per GPU to start"
+        return dict(inventory.absence(self.context, Unavailable(text, _HANG_TRY, name)))
+
+    def tick(self, now: float) -> "Iterable[Fact]":
+        """Check the child, and send it the ranks of this node. Raises Unavailable when it has died."""
+        if self._ended.is_set():
+            raise self._death()
+        self._send_settings()
+        hung_s = now - self._hung_since if self._hung_since is not None else 0.0
+        if now - self._last_line > SILENT_S:
+            hung_s = max(hung_s, now - self._last_line)
+        self.context.shared["gpu_hung"] = bool(hung_s)
+        if hung_s > KILL_S:
+            raise self._kill("gpu_hung")
+        if hung_s:
+            self._post(self._fault("gpu_hung", hung_s // 5 * 5))
+        elif self._inventory is not None and now - max(self._crashed, 0.0) >= PROVEN_S:
+            self._post(self._inventory)
+        return ()
+
+    def absence(self, error: "Unavailable") -> "list[Fact]":
+        """Why the GPUs cannot be read, or that there are none."""
+        fields = inventory.absence(self.context, error)
+        self._posted = self.context.shared["gpu_inventory"] = fields
+        self.context.shared["gpu_edges"] = 0
+        self.context.shared["gpu_hung"] = False
+        return [("inventory", fields)]
+
+    def stop(self) -> None:
+        """End the child."""
+        self._end_child()
+
+    # -- the child -----------------------------------------------------------------------------------------------------
+
+    def _fork(self) -> None:
+        self._crash, self._refused, self._call, self._hung_since = [], None, None, None
+        self._inventory, self._sent = None, ""
+        self._ended, self._first = threading.Event(), threading.Event()
+        self._began = self._last_line = time.monotonic()
+        from_agent, self._input = os.pipe()
+        output, to_agent = os.pipe()
+        pid = os.fork()
+        if not pid:
+            _run_child(self.context, from_agent, to_agent)
+        self._pid = pid
+        os.close(from_agent)
+        os.close(to_agent)
+        arguments = (output, self._ended, self._first)
+        threading.Thread(target=self._receive, args=arguments, name="gconsole-gpu-pipe", daemon=True).start()
+        self._send_settings()
+
+    def _receive(self, output: int, ended: "threading.Event", first: "threading.Event") -> None:
+        try:
+            with os.fdopen(output, "rb") as lines:
+                for line in lines:
+                    self._last_line = time.monotonic()
+                    try:
+                        message = json.loads(line.decode("utf-8", "replace"))
+                    except ValueError:
+                        if len(self._crash) < 200:
+                            self._crash.append(line.decode("utf-8", "replace"))
+                        continue
+                    self._handle(message, first)
+        except Exception:  # noqa: BLE001 - reported; the child is started again
+            self._agent.report_crash("the output of the GPU process could not be read")
+        finally:
+            ended.set()
+
+    def _handle(self, message: "Fields", first: "threading.Event") -> None:
+        facts = []
+        for kind, fields in message.get("facts", ()):
+            if kind == "inventory" and fields["of"] == "gpu":
+                self._inventory = fields
+                if time.monotonic() - self._crashed < PROVEN_S:
+                    continue  # posted when it has proved itself
+                self._posted = self.context.shared["gpu_inventory"] = fields
+            elif kind == "inventory":
+                self.context.shared["gpu_edges"] = fields["count"]
+                continue
+            facts.append((kind, fields))
+        if facts:
+            first.set()
+            self._agent.outbox.post(facts)
+        if "refused" in message:
+            self._refused = Unavailable(*message["refused"])
+            first.set()
+        if "crash" in message:
+            self._agent.log("error", message["crash"])
+        if "cpu_s" in message:
+            self.context.shared["gpu_process"] = message["cpu_s"], message["rss_bytes"]
+            self._call = message["call"]
+            self._hung_since = time.monotonic() - message["hung_s"] if message["hung_s"] else None
+            self.context.shared["xids"] = message["xids"]
+
+    def _send_settings(self) -> None:
+        snapshot = self.context.shared.get("processes")
+        ranks = [[getattr(rank, name) for name in _RANK] for rank in snapshot.ranks] if snapshot is not None else []
+        line = json.dumps({"interval_s": self.context.interval_s, "ranks": ranks}) + "\n"
+        if line != self._sent and len(line) < 65536:  # of a pipe's buffer: a hung child must not block the agent
+            try:
+                os.set_blocking(self._input, False)
+                os.write(self._input, line.encode("utf-8"))
+                self._sent = line
+            except OSError:
+                pass  # the child has died, or reads nothing: noticed by its output
+
+    def _post(self, fields: "Fields") -> None:
+        with self._lock:
+            if fields != self._posted:
+                self._posted = self.context.shared["gpu_inventory"] = fields
+                self._agent.outbox.post([("inventory", fields)])
+
+    def _death(self) -> "Unavailable":
+        """Why the child has ended."""
+        status = self._reap()
+        self._crashed = time.monotonic()
+        match = _CALL.search("".join(self._crash))
+        where = " in %s" % match.group(1) if match else ""
+        how = "ended"
+        if status is not True and os.WIFSIGNALED(status):
+            how = "was killed by signal %s%s" % (signal_name(os.WTERMSIG(status)), where)
+        self._end_child()
+        return Unavailable("the process that reads the NVIDIA driver %s" % how, _CRASH_TRY, "gpu_crashed")
+
+    def _kill(self, name: str) -> "Unavailable":
+        seconds = time.monotonic() - (self._hung_since or min(self._last_line, self._began + SILENT_S))
+        text = "%s has not returned for %d s" % (self._call or "nvmlInit", seconds)
+        self._end_child()
+        return Unavailable(text, _HANG_TRY, name)
+
+    def _end_child(self) -> None:
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+        if self._pid:
+            try:
+                os.kill(self._pid, signal.SIGKILL)
+            except OSError:
+                pass  # it has ended
+            self._reap()
+        self.context.shared.pop("gpu_process", None)
+
+    def _reap(self, seconds: float = 2.0) -> "Any":
+        """The child's exit status; True if it was reaped before, False while it does not die."""
+        deadline = time.monotonic() + seconds
+        while self._pid:
+            try:
+                pid, status = os.waitpid(self._pid, os.WNOHANG)
+            except OSError:
+                pid, status = self._pid, True
+            if pid:
+                self._pid = 0
+                return status
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+
+#: Fields of a rank that the child needs to name the rank of a GPU's process.
+_RANK = ("pid", "ns_pid", "gpu", "job", "attempt", "rank")
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV for 11; the number where it has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "%d" % number
+
+
+class _Ranks(object):
+    """What the child's samplers read of the process sampler."""
+
+    def __init__(self, rows: "list[list[Any]]") -> None:
+        self.ranks = [_Rank(row) for row in rows]
+
+
+class _Rank(object):
+    __slots__ = _RANK
+
+    def __init__(self, row: "list[Any]") -> None:
+        for name, value in zip(_RANK, row):  # noqa: B905 - Python 3.6
+            setattr(self, name, value)
+
+
+class _Child(object):
+    """Stands for the agent in the child: the outbox of its samplers, too."""
+
+    def __init__(self, context: "Context", output: int) -> None:
+        self.context = context
+        self.ended = threading.Event()
+        self.epoch = time.monotonic()
+        self.outbox = self
+        self._output = output
+        self._lock = threading.Lock()
+
+    def send(self, message: "Fields") -> None:
+        """Write one line; the child ends when the agent has."""
+        data = json.dumps(message).encode("utf-8") + b"\n"
+        with self._lock:
+            try:
+                while data:
+                    data = data[os.write(self._output, data) :]
+            except OSError:
+                os._exit(0)
+
+    def post(self, facts: "Iterable[Fact]") -> None:
+        """Send the records of one instant."""
+        facts = list(facts)
+        if facts:
+            self.send({"facts": facts})
+
+    def miss(self, name: str, text: str, try_: str) -> None:
+        """NVML cannot be used: this child is of no more use, as the library keeps its state."""
+        self.send({"refused": [text, try_, name]})
+        os._exit(0)
+
+    def unmiss(self, name: str) -> None:
+        """Never called: see `miss`."""
+
+    def report_crash(self, what: str) -> None:
+        """A sampler failed."""
+        self.send({"crash": "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:])})
+
+
+def _run_child(context: "Context", from_agent: int, output: int) -> None:
+    """Everything that the child does."""
+    try:
+        _detach(from_agent, output)
+        child = _Child(context, output)
+        context.shared = {}
+        threads = [SamplerThread(GpuSampler(context), child)]
+        threads.append(SamplerThread(TopologySampler(context, of=("gpu",)), child))
+        receiver = threading.Thread(target=_receive_settings, args=(context, from_agent), daemon=True)
+        receiver.start()
+        threads[0].start()
+        while not threads[0].ready.wait(1.0):
+            child.send(_status(context, threads))
+        threads[1].start()
+        while True:
+            child.send(_status(context, threads))
+            time.sleep(1.0)
+    except BaseException:  # noqa: BLE001 - this process must not return into the agent's code
+        os.write(output, (json.dumps({"crash": traceback.format_exc()[-2000:]}) + "\n").encode("utf-8"))
+    finally:
+        os._exit(1)
+
+
+def _detach(from_agent: int, output: int) -> None:
+    """Keep nothing of the agent: its connection must end with it, and a crash must leave no core file."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    kept = sorted((from_agent, output))
+    low = 3
+    for number in kept + [min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 65536)]:
+        os.closerange(low, number)
+        low = number + 1
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    faulthandler.enable(file=output, all_threads=False)
+
+
+def _receive_settings(context: "Context", from_agent: int) -> None:
+    with os.fdopen(from_agent, "rb") as lines:
+        for line in lines:
+            settings = json.loads(line.decode("utf-8"))
+            context.interval_s = settings["interval_s"]
+            context.shared["processes"] = _Ranks(settings["ranks"])
+    os._exit(0)  # the agent has ended
+
+
+def _status(context: "Context", threads: "list[SamplerThread]") -> "Fields":
+    """Cost of the child, and its call that hangs."""
+    now = time.monotonic()
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/statm") as f:
+        rss = int(f.read().split()[1]) * resource.getpagesize()
+    hung = [(thread, seconds) for thread in threads for seconds in (thread.hung_s(now),) if seconds is not None]
+    call, hung_s = None, 0.0
+    if hung:
+        thread, hung_s = max(hung, key=lambda entry: entry[1])
+        call = _call_of(sys._current_frames().get(thread.ident or 0))
+    return {"cpu_s": usage.ru_utime + usage.ru_stime, "rss_bytes": rss, "call": call, "hung_s": round(hung_s, 1),
+            "xids": context.shared.get("xids", False)}  # fmt: skip
+
+
+def _call_of(frame: "Any") -> "str | None":
+    """The NVML function in which a thread is, and the GPU that it was called for."""
+    call = gpu = None
+    while frame is not None:
+        name = frame.f_code.co_name
+        if name.startswith("nvml"):
+            call = name  # the outermost one: pynvml calls some through others
+        elif call is None and frame.f_code.co_filename.endswith("nvml/fields.py"):
+            call = "nvmlDeviceGetFieldValues"
+        if gpu is None:
+            gpu = getattr(frame.f_locals.get("device"), "index", None)
+        frame = frame.f_back
+    return call and (call if gpu is None else "%s of GPU %d" % (call, gpu))

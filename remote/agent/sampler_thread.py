@@ -1,0 +1,120 @@
+"""One thread per sampler: it starts its sampler, ticks it, and tries again while the source does not exist."""
+
+import threading
+import time
+
+from ..samplers.base import Unavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..samplers.base import Fact, Sampler
+
+#: A tick that takes longer than this many intervals, and at least this many seconds, is hung.
+HUNG_INTERVALS, HUNG_S = 3, 5.0
+#: Seconds before another attempt to start a sampler: the first pause, doubled each time, and the longest one.
+RETRY_S, RETRY_MOST_S = 2.0, 60.0
+
+
+class SamplerThread(threading.Thread):
+    """Runs one sampler on a fixed grid and posts its records. A missed slot is skipped.
+
+    A sampler whose source does not exist, or is gone, is started again with back-off for as long as the agent lives.
+    `agent` has `ended`, `epoch`, `outbox`, `miss`, `unmiss` and `report_crash`.
+    """
+
+    def __init__(self, sampler: "Sampler", agent: "Any") -> None:
+        super(SamplerThread, self).__init__(name="gconsole-" + sampler.name)
+        self.daemon = True
+        self.sampler = sampler
+        self.agent = agent
+        self.ready = threading.Event()  # set after the first tick or failure
+        self.began: "float | None" = None  # time.monotonic() of the start or tick under way
+        self._missing = ""  # name under which the source is reported as missing
+        self._absence: "list[Fact]" = []  # its last records of that
+        self._has_crashed = False
+
+    def run(self) -> None:
+        """Start the sampler and tick it until the agent ends."""
+        failures = 0
+        while not self.agent.ended.is_set():
+            began = time.monotonic()
+            if self._start():
+                self._loop()
+            self.ready.set()
+            if time.monotonic() - began > RETRY_MOST_S:
+                failures = 0
+            self.agent.ended.wait(min(RETRY_MOST_S, RETRY_S * 2 ** min(failures, 8)))
+            failures += 1
+
+    def _start(self) -> bool:
+        """Whether the sampler could start."""
+        self.began = time.monotonic()
+        try:
+            self.sampler.start()
+        except Unavailable as error:
+            self._report(error)
+            return False
+        except Exception:  # noqa: BLE001 - a failed sampler is reported and stops no other
+            if not self._has_crashed:
+                self.agent.report_crash("sampler %s could not start" % self.sampler.name)
+            self._has_crashed = True
+            return False
+        finally:
+            self.began = None
+        if self._missing:
+            self.agent.unmiss(self._missing)
+        self._missing, self._absence, self._has_crashed = "", [], False
+        return True
+
+    def _report(self, error: "Unavailable") -> None:
+        name = error.name or self.sampler.name
+        if self._missing and self._missing != name:
+            self.agent.unmiss(self._missing)
+        self._missing = name
+        self.agent.miss(name, error.text, error.try_)
+        absence = self.sampler.absence(error)
+        if absence != self._absence:
+            self._absence = absence
+            self.agent.outbox.post(absence)
+
+    def _loop(self) -> None:
+        """Tick until the agent ends, or the source is gone."""
+        failures = 0
+        while not self.agent.ended.is_set():
+            self.began = time.monotonic()
+            try:
+                facts = list(self.sampler.tick(self.began))
+                failures = 0
+            except Unavailable as error:
+                self.began = None
+                self.sampler.stop()
+                self._report(error)
+                return
+            except Exception:  # noqa: BLE001 - as above
+                failures += 1
+                facts = []
+                if failures in (1, 60):  # at first, and once more if it persists
+                    self.agent.report_crash("sampler %s failed" % self.sampler.name)
+            self.began = None
+            if facts:
+                self.agent.outbox.post(facts)
+            self.ready.set()
+            self.agent.ended.wait(self._until_next_slot())
+
+    def _until_next_slot(self) -> float:
+        """Seconds to the next slot of the grid that all samplers share."""
+        interval, epoch = self.sampler.interval_s, float(self.agent.epoch)
+        return interval - (time.monotonic() - epoch) % interval
+
+    def is_hung(self, now: float) -> bool:
+        """Whether the start or tick in progress takes longer than HUNG_INTERVALS intervals and HUNG_S."""
+        return self.hung_s(now) is not None
+
+    def hung_s(self, now: float) -> "float | None":
+        """Seconds since the start of a hung tick; None while it is not hung."""
+        began = self.began
+        if began is None or now - began <= max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s):
+            return None
+        return now - began

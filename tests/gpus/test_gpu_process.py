@@ -1,0 +1,185 @@
+"""NVML in a process of its own: it hangs, crashes, is refused and repaired, and the agent goes on."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+from nvml import scenarios
+from nvml.library import Scenario, load
+
+from gconsole_remote.agent import doctor, gpu_process, sampler_thread
+from gconsole_remote.agent.gpu_process import GpuProcess
+from gconsole_remote.agent.sampler_thread import SamplerThread
+from gconsole_remote.samplers.base import Context
+
+DEADLINE_S = 60.0
+
+
+class FakeAgent:
+    """Collects what the samplers post."""
+
+    def __init__(self):
+        self.ended, self.epoch, self.outbox = threading.Event(), time.monotonic(), self
+        self.posted, self.missing, self.logged = [], {}, []
+
+    def post(self, facts):
+        self.posted += list(facts)
+
+    def miss(self, name, text, try_):
+        self.missing[name] = text
+
+    def unmiss(self, name):
+        self.missing.pop(name, None)
+
+    def log(self, severity, text, try_=""):
+        self.logged.append(text)
+
+    def report_crash(self, what):
+        self.logged.append(what)
+
+    def last(self, kind):
+        """The fields of the newest record of that kind."""
+        return next((fields for posted, fields in reversed(self.posted) if posted == kind), {})
+
+    def until(self, condition, what):
+        """Wait until `condition()` holds."""
+        began = time.monotonic()
+        while not condition():
+            assert time.monotonic() - began < DEADLINE_S, f"not within {DEADLINE_S:g} s: {what}; {self.__dict__}"
+            time.sleep(0.02)
+
+    def until_inventory(self, **fields):
+        """Wait for an inventory of the GPUs with these fields; returns it."""
+
+        def inventories():
+            return [one for kind, one in list(self.posted) if kind == "inventory" and one["of"] == "gpu"]
+
+        self.until(lambda: inventories() and fields.items() <= inventories()[-1].items(), f"inventory with {fields}")
+        return inventories()[-1]
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """`started(lines)`: a running GPU process over that scenario, with short deadlines."""
+    load()
+    for module, name, value in ((gpu_process, "SLOW_S", 0.3), (gpu_process, "STUCK_S", 0.6),
+                                (gpu_process, "PROVEN_S", 1.0),
+                                (sampler_thread, "HUNG_S", 0.5), (sampler_thread, "HUNG_INTERVALS", 1),
+                                (sampler_thread, "RETRY_S", 0.2), (sampler_thread, "RETRY_MOST_S", 0.4),
+                                (gpu_process, "_PERSISTENCED", str(tmp_path / "none"))):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    kept = []
+
+    def start(lines):
+        scenario = Scenario(tmp_path / "scenario", lines)
+        monkeypatch.setenv("NVML_SCENARIO", str(scenario.path))
+        context = Context(interval_s=0.2)
+        context.sys, context.kmsg, context.proc = str(tmp_path / "sys"), str(tmp_path / "kmsg"), str(tmp_path / "proc")
+        context.import_nvml = lambda: pynvml
+        agent = FakeAgent()
+        sampler = GpuProcess(context, agent)
+        thread = SamplerThread(sampler, agent)
+        thread.start()
+        kept.append((agent, thread, sampler))
+        return SimpleNamespace(agent=agent, scenario=scenario, sampler=sampler, context=context, thread=thread)
+
+    yield start
+    for agent, thread, sampler in kept:
+        agent.ended.set()
+        thread.join(DEADLINE_S)
+        sampler.stop()
+
+
+def test_records_cost_and_links_arrive_from_the_child(started):
+    watched = started(scenarios.hgx_h100())
+
+    assert watched.agent.until_inventory(count=8)["missing"] == []
+    watched.agent.until(lambda: watched.context.shared.get("gpu_edges") == 8 * 4 + 28 + 8, "edges")
+    watched.agent.until(lambda: "gpu_process" in watched.context.shared, "cost")
+    assert watched.agent.last("gpu")["util_pct"] == 97
+    assert watched.agent.missing == {}
+
+
+def test_driver_that_hangs_at_its_start_is_slow_then_hung_then_repaired(started):
+    watched = started(scenarios.hgx_h100() | {"hang.nvmlInitWithFlags": 1})
+
+    assert "nvmlInit" in watched.agent.until_inventory(fault="gpu_starting")["text"]
+    watched.agent.until_inventory(fault="gpu_hung")
+    watched.scenario.change(drop=("hang.nvmlInitWithFlags",))
+    watched.agent.until_inventory(count=8)
+
+
+def test_call_that_hangs_is_named_with_its_gpu_and_clears_when_it_returns(started):
+    watched = started(scenarios.hgx_h100())
+    watched.agent.until_inventory(count=8)
+    watched.scenario.change({"gpu3.hang.nvmlDeviceGetPowerUsage": 1})
+
+    fault = watched.agent.until_inventory(fault="gpu_hung")
+    assert "nvmlDeviceGetPowerUsage of GPU 3 has not returned for" in fault["text"]
+    watched.scenario.change(drop=("gpu3.hang.nvmlDeviceGetPowerUsage",))
+    watched.agent.until_inventory(count=8)
+
+
+def test_call_that_never_returns_ends_the_child_and_another_one_takes_over(started, monkeypatch):
+    monkeypatch.setattr(gpu_process, "KILL_S", 1.5)
+    watched = started(scenarios.hgx_h100())
+    watched.agent.until_inventory(count=8)
+    first = watched.sampler._pid
+    watched.scenario.change({"hang.nvmlDeviceGetFieldValues": 1})
+
+    watched.agent.until(lambda: "gpu_hung" in watched.agent.missing, "reported as missing")
+    watched.scenario.change(drop=("hang.nvmlDeviceGetFieldValues",))
+    watched.agent.until_inventory(count=8)
+    assert watched.sampler._pid not in (0, first)
+    assert watched.agent.missing == {}
+
+
+def test_crash_of_the_driver_library_names_signal_and_call_and_clears_once_it_runs_again(started):
+    watched = started(scenarios.hgx_h100())
+    watched.agent.until_inventory(count=8)
+    watched.scenario.change({"gpu5.crash.nvmlDeviceGetPowerUsage": 1})
+
+    fault = watched.agent.until_inventory(fault="gpu_crashed")
+    assert "was killed by signal SIGSEGV in nvmlDeviceGetPowerUsage" in fault["text"]
+    watched.scenario.change(drop=("gpu5.crash.nvmlDeviceGetPowerUsage",))
+    watched.agent.until_inventory(count=8)
+    watched.agent.until(lambda: watched.agent.missing == {}, "missing is withdrawn")
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"), [(18, "gpu_driver_mismatch"), (4, "gpu_no_permission"), (999, "gpu_nvml_failed")]
+)
+def test_driver_that_is_repaired_under_a_running_agent_is_noticed(started, code, fault):
+    watched = started(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": code})
+
+    watched.agent.until_inventory(fault=fault)
+    watched.scenario.change(drop=("fail.nvmlInitWithFlags",))
+    watched.agent.until_inventory(count=8)
+    watched.agent.until(lambda: watched.agent.missing == {}, "missing is withdrawn")
+
+
+def test_doctor_names_the_state_of_nvml_without_calling_it(started, monkeypatch):
+    monkeypatch.setattr(doctor, "NVML_S", 0.2)
+    watched = started(scenarios.hgx_h100() | {"hang.nvmlInitWithFlags": 1})
+    agent = SimpleNamespace(context=watched.context, missing=[])
+    check = dict(doctor.CHECKS)["nvml"]
+
+    watched.agent.until_inventory(fault="gpu_hung")
+    assert check(agent)[0] == "fail"
+    assert "nvmlInit has not returned" in check(agent)[1]
+    watched.scenario.change(drop=("hang.nvmlInitWithFlags",))
+    watched.agent.until_inventory(count=8)
+    assert check(agent) == ("ok", "8 GPUs", "")
+    del watched.context.shared["gpu_inventory"]
+    assert "NVML has not answered" in check(agent)[1]
+
+
+def test_rank_of_the_process_sampler_reaches_the_child(started, monkeypatch):
+    monkeypatch.setattr("gconsole_remote.nvml.processes.REFRESH_S", 0.2)
+    watched = started(scenarios.hgx_h100() | {"gpu2.compute.0": "4242 1024"})
+    rank = SimpleNamespace(pid=1, ns_pid=4242, gpu="2", job="j", attempt=0, rank=7, local_rank=None, start_ticks=1)
+    watched.context.shared["processes"] = SimpleNamespace(ranks=[rank])
+
+    watched.agent.until(lambda: watched.agent.last("gpu_process").get("rank") == 7, "rank 7")
