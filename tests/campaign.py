@@ -64,6 +64,9 @@ def parts() -> dict[str, Part]:
             {name: ["-m", "tests.hangs.rounds"] for name in rounds}
             | {f"{name}, loaded": ["-m", "tests.hangs.rounds", "--loaded"] for name in rounds},
         ),
+        "crashes": Part(
+            "every labelled crash live, three times", {name: ["-m", "tests.crashes.rounds"] for name in rounds}
+        ),
         "faults": Part(
             "every fault, three times; writes tests/faults/RESULTS.md",
             {name: ["-m", "tests.faults.results", *ledger] for name in rounds},

@@ -23,8 +23,9 @@ class Label:
     """What a verdict must contain; without `kinds` there must be none.
 
     `culprits` are the ranks to be named, `may_name` ranks that may be named as well. With `is_common` all of them fail
-    for the same reason, so that naming none of them is right, too; with `is_any` naming some of them is. `says`: words
-    of the verdict. On a job that is not decidable from outside only a wrong name is wrong.
+    for the same reason, so that naming none of them is right, too; with `is_any` naming some of them is; with
+    `node`, naming this node is. `says`: words of the verdict. On a job that is not decidable from outside only a wrong
+    name is wrong.
     """
 
     kinds: frozenset[str] = frozenset()
@@ -35,6 +36,7 @@ class Label:
     is_any: bool = False
     decidable: bool = True
     repeats: bool | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ class LabelledJob:
 
 def _crash(
     kind: str, culprits: Iterable[int], *says: str, also: tuple[str, ...] = (), may_name: tuple[int, ...] = (),
-    is_common: bool = False, is_any: bool = False, decidable: bool = True, repeats: bool | None = None,
+    is_common: bool = False, is_any: bool = False, decidable: bool = True, repeats: bool | None = None, node: str = "",
 ) -> Label:  # fmt: skip
     kinds = frozenset({kind, *also})
-    return Label(kinds, frozenset(culprits), says, frozenset(may_name), is_common, is_any, decidable, repeats)
+    return Label(kinds, frozenset(culprits), says, frozenset(may_name), is_common, is_any, decidable, repeats, node)
 
 
 ALL = range(4)
@@ -100,14 +102,15 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("disk_full", _crash("exception", [1], "No space left on device", "disk_full.py")),
     LabelledJob(
         "trains",
-        _crash("node_lost", [2, 3], is_common=True),
+        _crash("node_lost", [2, 3], is_common=True, node="node2"),
         variant="node_lost",
         act="lose_node_2",
         launcher="plain",
         lasts_s=50,
     ),
     LabelledJob("port_taken", _crash("exception", [0], "EADDRINUSE", may_name=()), launcher="plain", lasts_s=14),
-    LabelledJob("import_fails", _crash("exception", [2, 3], "ModuleNotFoundError", is_any=True), lasts_s=1),
+    LabelledJob("import_fails", _crash("exception", [2, 3], "ModuleNotFoundError", is_any=True, node="node2"),
+                lasts_s=1),
     LabelledJob("versions_differ", _crash("exception", ALL, "version mismatch", is_common=True), launcher="redirected"),
     LabelledJob("leaves_early", _crash("unknown", [1], also=("exception", "signalled")), launcher="redirected"),
     LabelledJob("exits_3", _crash("exception", [2], also=("unknown",)), launcher="redirected"),

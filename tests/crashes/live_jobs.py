@@ -113,7 +113,7 @@ def _start(job: RunningJob, port: int) -> None:
             size = {"WORLD_SIZE": str(len(nodes) * labelled.per_node)}
             _run(job, node, [python, script], {**env, **master_env, **size}, "script.log")
         elif labelled.launcher == "accelerate":
-            launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(labelled.per_node)]
+            launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(labelled.per_node)]
             options = ["--num_machines", "1", "--main_process_port", str(port), "--mixed_precision", "no"]
             _run(job, node, [python, *launch, *options, script], {**env, "OMP_NUM_THREADS": "1"}, "accelerate.log")
         elif labelled.launcher == "pipe":
@@ -161,8 +161,9 @@ def _lose_node(job: RunningJob) -> None:
     node = job.nodes[1]
     node.down()
     for line in node.ps().splitlines():
-        if "python" in line:
-            node.kill(int(line.split()[0]), signal.SIGKILL)
+        if "python" in line and line.split()[0] != "1":  # 1 is the init of its namespace
+            with contextlib.suppress(ProcessLookupError):
+                node.kill(int(line.split()[0]), signal.SIGKILL)
     threading.Timer(REBOOT_S, node.up).start()
 
 

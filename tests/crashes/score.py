@@ -26,6 +26,7 @@ class Answer:
     text: str = ""
     repeats: bool | None = None
     is_error: bool = False
+    nodes: frozenset[str] = frozenset()  # of culprits without a rank
 
     def __str__(self) -> str:
         ranks = f" {sorted(self.culprits)}" if self.culprits else ""
@@ -48,21 +49,23 @@ def answer_of(report: dict[str, Any]) -> Answer:
         site = cause["failure"]["site"]
         words += [cause["failure"]["type"], cause["failure"]["message"], site["file"] if site else ""]
     culprits = frozenset(culprit["rank"] for culprit in crash["culprits"] if culprit["rank"] is not None)
-    return Answer(crash["kind"], culprits, " | ".join(words), crash["repeats"], is_error)
+    nodes = frozenset(culprit["node"] for culprit in crash["culprits"] if culprit["rank"] is None)
+    return Answer(crash["kind"], culprits, " | ".join(words), crash["repeats"], is_error, nodes)
 
 
 def grade(label: Label, answer: Answer) -> Outcome:
     """Grade an answer against the label."""
     if not label.kinds:
         return "wrong" if answer.is_error else "right"
-    if answer.culprits - label.culprits - label.may_name:
+    if answer.culprits - label.culprits - label.may_name or answer.nodes - {label.node}:
         return "wrong"
     if not label.decidable:
         return "right" if answer.kind else "refused"
     if not answer.kind or not answer.is_error:
         return "refused"
     is_exact = label.culprits <= answer.culprits or (label.is_any and bool(answer.culprits))
-    is_exact |= label.is_common and not answer.culprits
+    is_exact |= label.is_common and not answer.culprits and not answer.nodes
+    is_exact |= bool(label.node) and answer.nodes == {label.node}
     fits = answer.kind in label.kinds and all(word in answer.text for word in label.says)
     if is_exact and fits and (label.repeats is None or answer.repeats == label.repeats):
         return "right"
