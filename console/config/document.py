@@ -15,6 +15,7 @@ from .model import ConfigError, Origin, Setting
 from .nodeset import NodeAddress, expand, fold
 from .nodeset_parser import MAX_NAMES, BadNodeSet
 from .schema import BadValue, Key, Value, all_keys, keys, nearest, overrides, sections, shown
+from .strict_modes import reason_to_reject
 from .toml_positions import Path as KeyPath
 from .toml_positions import TomlPosition, places
 
@@ -69,6 +70,7 @@ def read(path: Path, name: str) -> Document:
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
+            reason = reason_to_reject(path, os.fstat(file.fileno()))
     except FileNotFoundError:
         raise ConfigError(
             name, "", "file not found; create one with: gconsole config init FILE", _neighbour(path)
@@ -77,6 +79,9 @@ def read(path: Path, name: str) -> Document:
         raise ConfigError(name, "", "is a folder, not a file", _neighbour(path / "hosts")) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(name, "", f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if reason is not None:
+        text = f"{reason}, and it may name programs to run; use a copy of your own that only you can write to"
+        raise ConfigError(name, "", text)
     if len(raw) > _MAX_BYTES:
         raise ConfigError(name, "", f"is larger than the limit for hosts.toml, {size(_MAX_BYTES)}")
     return parse(decode(raw, name), path, name)

