@@ -109,8 +109,15 @@ def _newest_crash(attempts: Sequence[tuple[CrashEvidence, CrashCourse]]) -> Cras
 
 
 def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict) -> bool:
-    """Whether an exit code or a failure shows the crash: processes that are gone together may have ended well."""
-    return verdict.first_cause is not None or any(rank.exit_code for rank in evidence.ranks)
+    """Whether more than an error in an output shows the crash: a program that handles its errors logs them, too."""
+    codes = [end.exit_code for end in evidence.ranks] + [end.exit_code for end in evidence.launchers]
+    codes += [culprit.exit_code for culprit in verdict.culprits]  # also as a launcher reports it
+    if any(codes):
+        return True
+    if verdict.kind == "node_lost":
+        return bool(verdict.cascade)
+    cause = verdict.first_cause
+    return verdict.kind not in ("exception", "unknown") or (cause is not None and cause.failure.is_uncaught)
 
 
 def _course_of(store: Store, job: str, attempt: int) -> CrashCourse:
@@ -123,7 +130,7 @@ def _course_of(store: Store, job: str, attempt: int) -> CrashCourse:
         min(ends), max(ends), all(is_gone(rank) for rank in own), bool(launchers_of(store, job).living),
         newer=max((rank.attempt for rank in living), default=None),
         newer_rx=min((rank.rx for rank in living), default=0),
-        is_recovered=bool(newer) and not living and all(rank.exit_code == 0 for rank in newer),
+        is_recovered=bool(newer) and not living and not any(rank.exit_code for rank in newer),
     )  # fmt: skip
 
 

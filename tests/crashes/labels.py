@@ -52,6 +52,7 @@ class LabelledJob:
     act: str = ""  # what is done to the job from outside when all ranks are ready (`live_jobs.ACTS`)
     lasts_s: float = 0.0  # it does not end: it is watched for this long after all ranks are ready
     restarts: int = 0  # of torchrun; one node
+    earlier: frozenset[int] = frozenset()  # ranks that may be named while it is restarted
     timeout_s: int = 60  # of collectives
     needs: str = ""  # a module beside torch
     whole_torch: bool = False  # its ranks need all of torch
@@ -140,6 +141,7 @@ JOBS: tuple[LabelledJob, ...] = (
         nodes=1,
         per_node=3,
         restarts=1,
+        earlier=frozenset({1}),
     ),
     LabelledJob(
         "watchdog",
