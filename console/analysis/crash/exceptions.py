@@ -16,7 +16,7 @@ from .fatal_lines import FATAL_TRIGGER, fatal_at
 from .launchers import LauncherLines, launcher_lines
 from .progress_lines import work_after
 from .streams import OutputStream, split_streams
-from .tracebacks import PythonError, is_header, parse_torn_head, parse_traceback
+from .tracebacks import PythonError, is_header, parse_rest, parse_torn_head, parse_traceback
 from .verdict import CrashFailure
 
 #: Failures of one stream that are kept: the first and the last ones.
@@ -60,6 +60,11 @@ def _parse(stream: OutputStream, is_shared: bool) -> ParsedStream:
             error, end = parse_traceback(lines, index)
             if error is not None:
                 failures.append((_python_failure(stream, error), error.head_end))
+                for _ in range(min(error.open_headers, 64)):
+                    if (rest := parse_rest(lines, end)) is None:
+                        break
+                    failures.append((_python_failure(stream, rest), rest.head_end))
+                    end = rest.end
             elif end >= len(lines):
                 failures.append((_cut_off(stream, index), end))
             index = max(end, index + 1)

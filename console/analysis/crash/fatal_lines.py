@@ -157,7 +157,9 @@ def _c10d(lines: list[str], index: int) -> Fatal | None:
         return None
     if category.id in ("exception", "nan", "exit", "assertion", "file_missing", "permission"):
         return None
-    rank = re.search(r"\b[Rr]ank (\d{1,7})\]", message, re.ASCII)
+    rank = re.match(
+        r"\[PG (?:ID )?0\b[^\]]{0,200} Rank ([0-9]{1,7})\]", message
+    )  # of other groups it is the rank in it
     return Fatal("c10d", message, category.id, index + 1, rank=int(rank[1]) if rank else None)
 
 

@@ -58,7 +58,7 @@ class LauncherLines(msgspec.Struct, frozen=True):
 
 #: A line without any of these contains no report: the other patterns need not be tried.
 _TRIGGER: Final = re.compile(
-    r"^srun: error|exit|Exit|signal|Signal|rank  |CANCELLED|oom|OOM|Killed|killed|fault|SIG|Node failure|NODE FAIL|terminated|Abort|abort|Evicted|preempt|Preempt|PREEMPT|shutting down|died|heartbeat|keep-alive"
+    r"^srun: error|exit|Exit|signal|Signal|rank  |CANCELLED|oom|OOM|Killed|killed|TERM_|fault|SIG|Node failure|NODE FAIL|terminated|Abort|abort|Evicted|preempt|Preempt|PREEMPT|shutting down|died|heartbeat|keep-alive"
 )
 _TABLE_ENTRY: Final = re.compile(r"^\s*\[[0-9]{1,6}\]:$")
 _TABLE_FIELD: Final = re.compile(r"^\s+(time|host|rank|exitcode|error_file|traceback)\s*: (.*)$")
@@ -73,6 +73,9 @@ _EXITS: Final = tuple(
         ("Lightning", r"\[rank: (?P<rank>[0-9]{1,7})\] Child process with PID (?P<pid>[0-9]{1,9}) terminated with code (?P<code>-?[0-9]{1,5})"),
         ("mp.spawn", r"ProcessExitedException: process (?P<local>[0-9]{1,6}) terminated with (?:exit code (?P<code>[0-9]{1,5})|signal (?P<signal>SIG\w+))"),
         ("srun", rf"^srun: error: (?P<node>[^\s:]{{1,100}}): tasks? (?P<tasks>[0-9,\[\]-]{{1,2000}}): (?:Exited with exit code (?P<code>[0-9]{{1,5}})|(?P<signal>{_NAMES}|Out Of Memory))"),
+        ("composer", r"(?:Global rank|Rank) (?P<rank>[0-9]{1,7}) (?:\(PID (?P<pid>[0-9]{1,9})\) )?(?:crashed|exited) with (?:exit )?code (?P<code>-?[0-9]{1,5})"),
+        ("horovod", r"^Process (?P<rank>[0-9]{1,7}) exit with status code (?P<code>[0-9]{1,5})"),
+        ("jsrun", r"first noticed rank (?P<rank>[0-9]{1,7})\) terminated with signal (?P<number>[0-9]{1,3})"),
         ("mpirun", r"noticed that process rank (?P<rank>[0-9]{1,7}) with PID (?P<pid>[0-9]{1,9}) on node (?P<node>\S{1,100}) exited on signal (?P<number>[0-9]{1,3})"),
         ("mpirun", r"MPI_ABORT was invoked on rank (?P<rank>[0-9]{1,7}) in communicator"),
         ("mpirun", r"^Abort\((?P<code>-?[0-9]{1,10})\) on node [0-9]{1,7} \(rank (?P<rank>[0-9]{1,7}) in comm"),
@@ -90,6 +93,11 @@ _EVENTS: Final = tuple(
         ("node_lost", "Kubernetes", r"\b(?:NodeLost|NodeNotReady|node .{1,200} (?:is|was) (?:not ready|shut ?down))"),
         ("oom", "slurmstepd", r"Detected [0-9]+ oom[_-]kill event"),
         ("oom", "slurmstepd", r"[Oo]ut [Oo]f [Mm]emory.{0,40}(?:killed|handler)|exceeded (?:job|step|its) memory limit"),
+        ("outside", "LSF", r"^TERM_(?:RUNLIMIT|OWNER|PREEMPT|ADMIN|REQUEUE)\w*:"),
+        ("oom", "LSF", r"^TERM_MEMLIMIT:"),
+        ("outside", "PBS", r"PBS: job killed: (?:walltime|cput)"),
+        ("oom", "PBS", r"PBS: job killed: (?:mem|vmem|pmem)"),
+        ("oom", "ALPS", r"OOM killer terminated this process"),
         ("oom", "Kubernetes", r"^\s*(?:Reason:\s+|.{0,40}\b)OOMKilled\b"),
         ("oom", "kernel", r"Out of memory: Kill(?:ed)? process (?P<pid>[0-9]{1,9})|Memory cgroup out of memory: Kill(?:ed)? process (?P<pid2>[0-9]{1,9})|oom-kill:constraint=.{0,400}\bpid=(?P<pid3>[0-9]{1,9})"),
         ("evicted", "Kubernetes", r"^\s*(?:Reason:\s+Evicted|.{0,20}Preempted(?:ByScheduler)?\b)|The node was low on resource"),
@@ -158,7 +166,7 @@ def _exits(line: str, number: int) -> Iterator[ExitReport]:
         for rank in ranks:
             yield ExitReport(
                 source, number, code, rank, _int(values.get("local")), values.get("node"), _int(values.get("pid")),
-                is_first=source in ("Lightning", "mp.spawn", "deepspeed", "mpirun"), ends_attempt=source == "torchrun",
+                is_first=source in ("Lightning", "mp.spawn", "deepspeed", "mpirun", "jsrun", "horovod"), ends_attempt=source == "torchrun",
             )  # fmt: skip
         return
 

@@ -159,7 +159,13 @@ class _Builder:
                 (view.failures if view is not None else self.loose).append(uncaught)
 
     def _add(self, view: RankView, parsed: ParsedStream, name: str) -> None:
-        view.failures += [msgspec.structs.replace(failure, output=name) for failure in parsed.failures]
+        for parsed_failure in parsed.failures:
+            failure = msgspec.structs.replace(parsed_failure, output=name)
+            if failure.rank is not None and view.rank is not None and failure.rank != view.rank:
+                named = self._rank(failure.rank, None)  # a collective operation passed its failure on
+                named.failures.append(msgspec.structs.replace(failure, is_uncaught=False))
+                failure = msgspec.structs.replace(failure, category="aborted_by_peer", role="consequence")
+            view.failures.append(failure)
         view.last_line = _last_line(parsed.stream.lines) or view.last_line
 
     def _add_loose(self, parsed: ParsedStream, node: str | None, name: str) -> None:

@@ -25,6 +25,7 @@ _OWN: Final = tuple(
         rf"\[rank{_NUMBER.format('rank')}\]: ?",  # torch's excepthook and its C++ log
         rf"\[[A-Za-z_][A-Za-z_-]{{0,40}}{_NUMBER.format('local')}\]: ?",  # torchrun --tee, accelerate
         rf"\[(?:[^\[\]@,]{{1,100}}@)?[0-9]{{1,9}},{_NUMBER.format('rank')}\]<(?:stdout|stderr|stddiag)>:? ?",  # mpirun
+        rf"\[[0-9]{{1,9}},mpirank:{_NUMBER.format('rank')},[^\]]{{1,100}}\]<(?:stdout|stderr)>:? ?",  # SageMaker
         rf"\((?:[^()]{{0,200}} )?(?:pid={_NUMBER.format('pid')}|rank={_NUMBER.format('rank')})(?:, ip=(?P<node>[^(),\s]{{1,100}}))?\) ?",  # Ray
     )
 )

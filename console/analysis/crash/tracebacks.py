@@ -15,16 +15,22 @@ from .progress_lines import counted_step
 MAX_DETAILS: Final = 40
 _HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(
-    r'^[\s|+]*File "(?P<file>[^"]{1,2000})", line (?P<line>[0-9]{1,9})(?:, in (?P<function>.{1,400}))?$'
+    r'^[\s|+>]*File "(?P<file>[^"]{1,2000})", line (?P<line>[0-9]{1,9})(?:, in (?P<function>.{1,400}))?$'
 )
+_BOXED_FRAME: Final = re.compile(r"│ (?P<file>[^\s:]{1,1000}):(?P<line>[0-9]{1,9}) in (?P<function>\S{1,300})\s+│")
+_BOXED_SOURCE: Final = re.compile(r"│ ❱ *[0-9]{1,9} │ *(?P<source>\S.{0,500}?)\s*│")
 _REPEATED: Final = re.compile(r"^[\s|]*\[Previous line repeated [0-9]+ more times?\]$")
 _EXCEPTION: Final = re.compile(
     r"^(?P<type>[A-Za-z_][\w.<>]{0,300}(?:\([A-Za-z_]\w{0,100}\))?)(?::\s?(?P<message>.*))?$"
 )
 #: Words that begin a line as an exception does, but are none.
 _NOT_TYPES: Final = frozenset(
-    ("Traceback", "File", "During", "The", "Exception", "wandb", "Epoch", "Step", "step", "epoch")
-)
+    ("Traceback", "File", "During", "The", "wandb", "Epoch", "Step", "step", "epoch", "INFO", "WARNING", "ERROR", "DEBUG", "CRITICAL",
+     "FATAL", "NOTE", "Warning", "Info", "Note", "Loss", "Rank", "Iteration", "UserWarning", "FutureWarning", "DeprecationWarning")
+)  # fmt: skip
+#: Lines of other processes that a traceback tolerates among its own, and how far its next line may be.
+_STRAY_LINES: Final = 40
+_STRAY_RUN: Final = 8
 #: Functions in which a traceback of an uncaught exception begins: a module, a thread, a process, a task of a framework.
 _OUTERMOST: Final = frozenset(
     ("<module>", "_run_module_as_main", "_run_code", "_bootstrap_inner", "_bootstrap", "_wrap", "wrapper", "_inner", "run", "spawn_main",
@@ -33,11 +39,12 @@ _OUTERMOST: Final = frozenset(
 _DIRECT: Final = "The above exception was the direct cause of the following exception:"
 _DURING: Final = "During handling of the above exception, another exception occurred:"
 _ORIGIN: Final = re.compile(
-    r"^(?:Exception in thread |Process \S+:$|Exception ignored in|Unhandled exception in thread |Task exception was never|Future exception was never|Exception in callback)"
+    r"^(?:Exception in thread |Process \S+:$|Exception ignored in|Unhandled exception in thread |Error in atexit|Error in sys\.excepthook|--- Logging error ---|Task exception was never|Future exception was never|Exception in callback)"
 )
 #: Headers of a traceback within the message of the exception that another process passed on.
 _INNER: Final = re.compile(
     r"^(?:Original |Remote )Traceback \(most recent call last\):$|^ray::\S.{0,400}\(pid=|^\"\"\"$"
+    r"|^Traceback \(most recent call last\): \(RANK (?P<rank>[0-9]{1,7})\)$"  # torch.distributed.checkpoint
     r"|^-- Process (?P<process>[0-9]{1,6}) terminated with the following error:"
 )
 #: A log line, or another line that does not continue a message.
@@ -69,7 +76,8 @@ class PythonError(msgspec.Struct):
     origin: str = ""  # the line before, where it names a thread or a process: its exception does not end the rank
     cause: PythonError | None = None
     inner: PythonError | None = None
-    process: int | None = None  # of mp.spawn: the number of the process that raised the exception
+    process: int | None = None  # rank of the process that raised it: of mp.spawn, of a checkpoint
+    open_headers: int = 0  # tracebacks that began within it and did not end
     is_torn: bool = False  # lines of other processes are among its lines: its frames are not known
 
     @property
@@ -92,7 +100,12 @@ class PythonError(msgspec.Struct):
 
 def is_header(line: str) -> bool:
     """Whether a traceback begins with this line."""
-    return line.endswith(_HEADER)
+    return line.endswith(_HEADER) or _is_boxed(line)
+
+
+def _is_boxed(line: str) -> bool:
+    """Whether it is the first line of a traceback that rich draws."""
+    return "─ Traceback (most recent call last) ─" in line
 
 
 def parse_traceback(lines: list[str], index: int) -> tuple[PythonError | None, int]:
@@ -127,6 +140,8 @@ def parse_torn_head(lines: list[str]) -> tuple[PythonError | None, int]:
 
 def _single(lines: list[str], index: int) -> tuple[PythonError | None, int]:
     header = lines[index]
+    if _is_boxed(header):
+        return _boxed(lines, index)
     column = max(0, len(header) - len(_HEADER))
     before = header[:column]
     margin = column if not before.strip(" |+") else 0
@@ -140,37 +155,82 @@ def _single(lines: list[str], index: int) -> tuple[PythonError | None, int]:
     return error, end
 
 
+def _boxed(lines: list[str], index: int) -> tuple[PythonError | None, int]:
+    """A traceback in a box; the exception is behind it."""
+    frames: list[PythonFrame] = []
+    end = min(len(lines), index + 4_000)
+    for number in range(index + 1, end):
+        line = lines[number]
+        if "╰─" in line:
+            error, behind = _read(lines, index, number + 1, 0)
+            if error is not None:
+                error.frames = frames
+            return error, behind
+        if match := _BOXED_FRAME.search(line):
+            frames.append(PythonFrame(match["file"], int(match["line"]), match["function"]))
+        elif frames and (match := _BOXED_SOURCE.search(line)):
+            frames[-1] = msgspec.structs.replace(frames[-1], source=match["source"][:500])
+    return None, end
+
+
 def _origin(lines: list[str], index: int) -> str:
     previous = lines[index - 1].strip() if index else ""
     return previous if _ORIGIN.match(previous) else ""
 
 
+def parse_rest(lines: list[str], index: int) -> PythonError | None:
+    """One more exception of those that began within a traceback: its frames are mixed with those of others."""
+    error, _ = _read(lines, index, index, 0)
+    if error is not None:
+        error.is_torn = True
+    return error
+
+
 def _read(lines: list[str], first: int, index: int, margin: int) -> tuple[PythonError | None, int]:
     """Frames from `index` on, then the exception; headers in between belong to other processes."""
     frames: list[PythonFrame] = []
-    open_headers, is_torn = 1, False
+    open_headers, stray, start = 0, 0, index
     end = min(len(lines), index + 8_000)
     while index < end:
         line = lines[index]
         if match := _FRAME.match(line):
             frames.append(PythonFrame(match["file"], int(match["line"]), match["function"] or "<module>"))
         elif is_header(line):
-            open_headers, is_torn = open_headers + 1, True
+            open_headers += 1
         elif _is_within(line, margin, bool(frames)):
             source = line.strip(" |")
             if frames and frames[-1].source is None and source and not re.fullmatch(r"[~^ ]+", source):
                 frames[-1] = msgspec.structs.replace(frames[-1], source=source[:500])
-        elif frames or open_headers > 1 or index > first + 1 or line.strip():
+        elif (match := _exception(_unindented(line, margin))) is not None or not (frames or index == start):
             break
+        else:
+            stray += 1
+            if stray > _STRAY_LINES or not _goes_on(lines, index + 1, margin):
+                return None, index
         index += 1
-    if index >= len(lines):
+    if index >= end:
         return None, index
-    match = _exception(lines[index][margin:] if not lines[index][:margin].strip() else lines[index])
+    match = _exception(_unindented(lines[index], margin))
     if match is None:
         return None, index
-    error = PythonError(match["type"], match["message"] or "", [], frames, first, index + 1, index + 1, is_torn=is_torn)
+    error = PythonError(
+        match["type"], match["message"] or "", [], frames, first, index + 1, index + 1, open_headers=open_headers,
+        is_torn=open_headers > 0,
+    )  # fmt: skip
     _read_message(lines, error, margin)
     return error, error.end
+
+
+def _unindented(line: str, margin: int) -> str:
+    return line[margin:] if not line[:margin].strip() else line
+
+
+def _goes_on(lines: list[str], index: int, margin: int) -> bool:
+    """Whether a frame, or the exception, follows within a few lines."""
+    return any(
+        _FRAME.match(line) or (_exception(_unindented(line, margin)) is not None and not is_header(line))
+        for line in lines[index : index + _STRAY_RUN]
+    )
 
 
 def _is_within(line: str, margin: int, has_frames: bool) -> bool:
@@ -203,13 +263,16 @@ def _read_message(lines: list[str], error: PythonError, margin: int) -> None:
             error.end, error.head_end = error.inner.end, error.inner.head_end
         return
     while index < len(lines) and index < error.end + MAX_DETAILS:
-        line = lines[index][margin:] if not lines[index][:margin].strip() else lines[index]
+        line = _unindented(lines[index], margin)
+        if error.open_headers and (_FRAME.match(line) or _exception(line) is not None):
+            break
         if passed := _INNER.match(line.strip()):
             inner, index = _inner(lines, index)
             if inner is not None:
                 error.inner, error.end = inner, max(index, error.end)
                 error.head_end = inner.head_end
-                error.process = int(passed["process"]) if passed["process"] else None
+                number = passed["process"] or passed["rank"]
+                error.process = int(number) if number else None
                 return
             break
         is_blank = not line.strip()

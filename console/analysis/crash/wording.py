@@ -19,9 +19,10 @@ from .verdict import AttemptEnd, CrashEvidence, CrashFailure, CrashVerdict
 #: Lines of evidence at most.
 MAX_EVIDENCE: Final = 12
 _OUTSIDE: Final = {
-    "TIME LIMIT": "its time limit", "PREEMPT": "a preemption", "NODE FAILURE": "a node failure",
-    "death signal": "a signal to its launcher", "got signal": "a signal to its launcher", "Evicted": "an eviction",
-    "low on resource": "an eviction", "Preempted": "a preemption",
+    "TIME LIMIT": "its time limit", "RUNLIMIT": "its time limit", "walltime": "its time limit",
+    "PREEMPT": "a preemption", "NODE FAILURE": "a node failure", "death signal": "a signal to its launcher",
+    "got signal": "a signal to its launcher", "Evicted": "an eviction", "low on resource": "an eviction",
+    "Preempted": "a preemption",
 }  # fmt: skip
 
 
@@ -68,7 +69,8 @@ def ranks_text(views: Sequence[RankView]) -> str:
     """`rank 3`, `ranks 0-3`, with the node of a single one."""
     ranks = list(ranks_of(list(views)))
     if not ranks:
-        return "a rank"
+        nodes = sorted({view.node for view in views if view.node})
+        return f"a rank on {', '.join(nodes[:4])}" if nodes else "a rank"
     node = f" on {views[0].node}" if len(views) == 1 and views[0].node else ""
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}{node}"
 

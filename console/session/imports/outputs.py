@@ -41,7 +41,12 @@ _SHARED: Final = re.compile(
 #: torchrun's line at the end of each attempt.
 _ATTEMPT_END: Final = re.compile(r"failed \(exitcode: -?[0-9]+\) local_rank: .*\n")
 _ATTEMPT: Final = re.compile(r"^attempt[_-]?([0-9]{1,6})$")
-_RANK: Final = re.compile(r"(?<![A-Za-z])(?:global_?)?rank[-_.=]?([0-9]{1,7})(?![0-9])", re.IGNORECASE)
+_RANK: Final = re.compile(
+    r"(?<![A-Za-z])(?<!local_)(?<!local-)(?:global_?)?rank[-_.=]?([0-9]{1,7})(?![0-9])", re.IGNORECASE
+)
+_NODE: Final = re.compile(r"(?<![A-Za-z])(?:[A-Za-z-]*node|[A-Za-z-]*host|nid|machine)[-_]?[0-9]{1,7}$", re.IGNORECASE)
+#: The pod with rank 0 of a PyTorchJob; the ranks of its workers begin with 1.
+_MASTER: Final = re.compile(r"(?<![A-Za-z])(?:master|chief)-#(?![0-9#])")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _STREAMS: Final[dict[str, Literal["stdout", "stderr"]]] = {
     "out": "stdout",
@@ -129,9 +134,9 @@ def _joined(head: bytes, end: bytes, size: int) -> bytes:
 
 def _is_text(data: bytes) -> bool:
     """Whether a file is text: few control characters at its end, where a crash is."""
-    sample = data[-65_536:]
+    sample = data[-65_536:].replace(b"\0", b"")  # a file with a hole reads as zeros there
     controls = len(sample.translate(None, bytes(range(32, 256)) + b"\t\n\r\x1b\b\f"))
-    return controls <= len(sample) // 10
+    return controls <= len(sample) // 32
 
 
 def _attempts(folder: Path, files: Sequence[OutputFile], job: str) -> tuple[CrashEvidence, ...]:
@@ -165,12 +170,13 @@ def _attempt_of(file: OutputFile) -> int | None:
 def _evidence(folder: Path, files: Sequence[OutputFile], job: str, attempt: int | None) -> CrashEvidence:
     """One attempt: files of one rank each, and files that several processes share."""
     places = _places(files)
+    shared = {group for file in files if (group := _group_of(file)) is not None and _is_shared(file)}
     ends: dict[tuple[str | None, int], list[OutputFile]] = {}
     launchers: list[LauncherOutput] = []
     for file in files:
         place = places.get(file.name)
-        if place is None or _is_shared(file, place):
-            launchers.append(LauncherOutput(_output(file)))
+        if place is None or _is_shared(file) or _group_of(file) in shared:
+            launchers.append(LauncherOutput(_output(file), _node_of(file)))
         else:
             ends.setdefault(place, []).append(file)
     numbers = _global_ranks(ends)
@@ -194,7 +200,27 @@ def _output(file: OutputFile) -> RankOutput:
     )
 
 
-def _is_shared(file: OutputFile, place: tuple[str | None, int]) -> bool:
+def _stem(file: OutputFile) -> str:
+    """The name without what tells streams apart, and without the random suffix of a pod."""
+    stem = re.sub(r"(?:^|[._-])(?:std)?(?:out|err)(?:\.log|\.txt)?(?:\.gz)?$|\.(?:log|txt)(?:\.gz)?$", "", file.name)
+    pod = re.match(r"^(.*-[0-9]{1,5})-(?=[a-z0-9]*[a-z])[a-z0-9]{5}$", stem)
+    return pod[1] if pod else stem
+
+
+def _group_of(file: OutputFile) -> str | None:
+    """Files with the same group are of the same kind: their names differ in numbers only."""
+    if any(_ATTEMPT.match(part) for part in file.path.parts) or _RANK.search(file.name):
+        return None
+    return _NUMBER.sub("#", _stem(file))
+
+
+def _node_of(file: OutputFile) -> str | None:
+    """The node in the name of a file of all its ranks: `node3.log`."""
+    match = _NODE.search(_stem(file))
+    return match[0] if match else None
+
+
+def _is_shared(file: OutputFile) -> bool:
     """Whether several processes write to a file: a launcher, or lines of several ranks."""
     if file.path.name == "error.json":
         return False
@@ -213,7 +239,8 @@ def _places(files: Sequence[OutputFile]) -> dict[str, tuple[str | None, int]]:
             index = max(index for index, part in enumerate(parts) if _ATTEMPT.match(part))
             places[file.name] = (parts[index - 1] if index else None, int(parts[-2][:7]))
         elif named := _RANK.findall(file.name):
-            places[file.name] = (None, int(named[-1]))
+            is_local = sum(other.path.name == file.path.name for other in files) > 1
+            places[file.name] = (parts[-2] if is_local and len(parts) > 1 else None, int(named[-1]))
         else:
             rest.append(file)
     if len({run for run, _ in places.values()}) == 1:
@@ -226,24 +253,23 @@ def _numbered(files: Sequence[OutputFile]) -> dict[str, tuple[str | None, int]]:
     """Files whose names differ in one number: `train-worker-3.log`, `123_4.out`, `3.log`; streams apart."""
     templates: dict[str, list[tuple[OutputFile, list[str]]]] = {}
     for file in files:
-        stem = re.sub(
-            r"(?:^|[._-])(?:std)?(?:out|err)(?:\.log|\.txt)?(?:\.gz)?$|\.(?:log|txt)(?:\.gz)?$", "", file.name
-        )
-        if re.search(r"[a-z0-9]{5}$", stem) and (
-            pod := re.match(r"^(.*-[0-9]{1,5})-(?=[a-z0-9]*[a-z])[a-z0-9]{5}$", stem)
-        ):
-            stem = pod[1]  # the random suffix of a pod
-        templates.setdefault(_NUMBER.sub("#", stem), []).append((file, _NUMBER.findall(stem)))
+        stem = _stem(file)
+        if _NODE.search(stem) is None:
+            templates.setdefault(_NUMBER.sub("#", stem), []).append((file, _NUMBER.findall(stem)))
     places: dict[str, tuple[str | None, int]] = {}
-    for members in templates.values():
+    for template, members in templates.items():
+        shift = sum(_MASTER.sub("worker-#", other) == template for other in templates if _MASTER.search(other))
+        is_master = shift == 0 and _MASTER.search(template) is not None
         columns = list(zip(*(numbers for _, numbers in members), strict=True))
         varying = [index for index, column in enumerate(columns) if len(set(column)) > 1]
         if len(varying) == 1:
             for file, numbers in members:
-                places[file.name] = (None, int(numbers[varying[0]][:7]))
+                places[file.name] = (None, int(numbers[varying[0]][:7]) + shift)
+        elif (is_master and not varying) or (shift and not varying):
+            places.update((file.name, (None, 1 if shift else 0)) for file, _ in members)
         elif len(varying) == 2:
             for file, numbers in members:
-                places[file.name] = (f"{numbers[varying[0]]}", int(numbers[varying[1]][:7]))
+                places[file.name] = (Path(file.name).parent.name or numbers[varying[0]], int(numbers[varying[1]][:7]))
     return places
 
 
