@@ -222,19 +222,27 @@ class _Builder:
 
     def _place_loose(self) -> None:
         """The only failure without a rank in an output is that of the only rank that ended by itself there."""
-        for name, exits in self.exits_of.items():
+        for name in {failure.output for failure in self.loose}:
             loose = [failure for failure in self.loose if failure.output == name and _is_own(failure)]
-            ranks = {
-                rank for exit_ in exits
-                if (rank := exit_.rank if exit_.rank is not None else self._rank_of(exit_.node, exit_.local_rank))
-                is not None
-            }  # fmt: skip
-            views = [view for rank in ranks if (view := self.views.get(("rank", rank))) is not None]
-            ended = [view for view in views if view.exit_code and not view.is_stopped]
-            if len(loose) == 1 and len(ended) == 1 and (ended[0].exit_code or 0) > 0 and not ended[0].failures:
+            if len(loose) != 1:
+                continue
+            ended = [view for view in self._writers(name, loose[0].node) if view.exit_code and not view.is_stopped]
+            ended = [view for view in ended if view.exit_code not in (-15, 143)]
+            if len(ended) == 1 and (ended[0].exit_code or 0) > 0 and not ended[0].failures:
                 self.loose.remove(loose[0])
                 ended[0].failures.append(msgspec.structs.replace(loose[0], rank=ended[0].rank))
                 ended[0].has_output = True
+
+    def _writers(self, name: str, node: str | None) -> list[RankView]:
+        """The ranks that write to a shared output: reported by its launcher, else all of its node without others."""
+        reported = self.exits_of.get(name, [])
+        ranks = {
+            exit_.rank if exit_.rank is not None else self._rank_of(exit_.node, exit_.local_rank) for exit_ in reported
+        }
+        views = [view for rank in ranks if rank is not None and (view := self.views.get(("rank", rank))) is not None]
+        if views or node is None:
+            return views
+        return [view for view in self.views.values() if view.node == node and not view.has_output]
 
     def _place_successes(self) -> None:
         """torchrun's table lists every rank of its node that failed or was terminated; the others ended with 0."""

@@ -175,6 +175,14 @@ def test_only_failure_in_a_shared_output_is_that_of_the_only_rank_that_ended_by_
     assert [(culprit.rank, culprit.node) for culprit in verdict.culprits] == [(2, "node2")]
 
 
+def test_failure_in_the_shared_output_of_a_node_is_that_of_its_only_rank_that_ended_by_itself() -> None:
+    shared = LauncherOutput(RankOutput("file", OWN, "/log"), "n0")
+    ends = (end(0, None, exit_code=-15), end(1, None), end(2, None, exit_code=-15))
+    assert culprits(verdict_of(*ends, launchers=(shared,))) == [1]
+    [culprit] = verdict_of(end(0, None), end(1, None), launchers=(shared,)).culprits
+    assert (culprit.rank, culprit.node) == (None, "n0")
+
+
 def test_missing_output_is_not_taken_for_silence() -> None:
     ends = (end(0), end(1), end(2, None, exit_code=None, state="unknown"))
     verdict = verdict_of(*ends)
