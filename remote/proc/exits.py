@@ -1,4 +1,4 @@
-"""When and how processes end that are not children of the agent, from pidfds: Linux 5.3, Python 3.9.
+"""When and how processes end that are not children of the agent, from pidfds: Linux 5.3.
 
 A pidfd wakes its reader while the process is a zombie, before most parents collect its exit status.
 """
@@ -14,6 +14,8 @@ from .activity import exit_code_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable
+
     from ..samplers.base import ProcessKey
     from .procfs import ProcFs
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 MOST = 1024
 #: ns. Bound on the time between the end of a process and the wake-up, beyond the time that this thread waits for a CPU.
 WAKE_NS = 50 * 1000 * 1000
+#: Number of the system call, the same on all architectures.
+_PIDFD_OPEN = 434
 #: struct pidfd_info of linux/pidfd.h: mask, control group, eleven ids, exit status; its ioctl; the mask of the last.
 _INFO, _GET_INFO, _INFO_EXIT = struct.Struct("=QQ11Ii"), 0xC040FF0B, 8
 
@@ -40,7 +44,7 @@ class ExitWatch(object):
     def __init__(self, procfs: "ProcFs") -> None:
         self.ends: "dict[ProcessKey, ProcessEnd]" = {}
         self._procfs = procfs
-        self._open = getattr(os, "pidfd_open", None) if procfs.root == "/proc" else None
+        self._open: "Callable[[int], int] | None" = _opener() if procfs.root == "/proc" else None
         self._most = min(MOST, int(os.sysconf("SC_OPEN_MAX")) // 4)
         self._keys: "dict[int, tuple[ProcessKey, bool]]" = {}  # by pidfd, with whether its exit code is readable
         self._lock = threading.Lock()
@@ -99,6 +103,21 @@ class ExitWatch(object):
         except (OSError, ValueError, IndexError):
             return None  # its parent was faster
         return exit_code_of(stat.exit_code, is_readable) if stat.start_ticks == key[1] and stat.dead else None
+
+
+def _opener() -> "Callable[[int], int]":
+    """os.pidfd_open of Python 3.9, or the same by its system call; raises OSError where the kernel lacks it."""
+    return getattr(os, "pidfd_open", None) or _pidfd_open
+
+
+def _pidfd_open(pid: int) -> int:
+    import ctypes  # imported late: it costs memory
+
+    pidfd = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_OPEN, pid, 0))
+    if pidfd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return pidfd
 
 
 def _collected_code(pidfd: int) -> "int | None":

@@ -230,9 +230,13 @@ def test_outputs_of_living_ranks_are_sent_on_request(writers: Writers, tmp_path:
     assert [record.text for record in writers.tick()] == ["alive\n"]
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfds")
+@pytest.mark.parametrize("opener", ["pidfd_open", "system call"])
 @pytest.mark.parametrize(("code", "expected"), [("raise SystemExit(3)", 3), ("os.kill(os.getpid(), 9)", -9)])
-def test_end_of_a_process_is_learned_while_it_is_a_zombie(writers: Writers, code: str, expected: int):
+def test_end_of_a_process_is_learned_while_it_is_a_zombie(
+    writers: Writers, code: str, expected: int, opener: str, monkeypatch: pytest.MonkeyPatch
+):
+    if opener == "system call":
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
     watch = ExitWatch(ProcFs())
     pid = writers.start(WAIT + code, 0, stderr=subprocess.DEVNULL)
     key = (pid, writers.refs[pid].start_ticks)
