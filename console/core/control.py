@@ -259,8 +259,11 @@ class Recordings(Protocol):
     def active(self) -> Sequence[ActiveRecording]:
         """Return the recordings in progress, oldest first."""
 
-    async def start(self, name: str, selection: Selection | None = None) -> bool:
-        """Start recording; true if a crashed session of that name is resumed. Raises SessionError."""
+    async def start(self, name: str, selection: Selection | None = None, since_s: float = 0.0) -> bool:
+        """Start recording; true if a crashed session of that name is resumed. Raises SessionError.
+
+        The recording begins with the last `since_s` seconds in the black box.
+        """
 
     async def stop(self, name: str) -> ActiveRecording:
         """Stop one and return its final state. Raises SessionError."""

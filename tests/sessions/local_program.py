@@ -23,7 +23,8 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.hosts, self.cache = folder / "sessions", folder / "hosts.toml", folder / "cache"
-        self.env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(self.folder), "HOME": str(folder)}
+        self.env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(self.folder), "HOME": str(folder),
+                    "XDG_STATE_HOME": str(folder / "state")}  # fmt: skip
         self.running: list[subprocess.Popen[str]] = []
         # Includes py-spy: each console with a new home would compress it again, 3 s of CPU time.
         shutil.copytree(agent_cache.folder(), self.cache)

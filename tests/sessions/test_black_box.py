@@ -31,7 +31,6 @@ HANGS = Path(__file__).parents[1] / "hangs" / "recordings"
 @pytest.fixture
 def program(tmp_path):
     made = Program(tmp_path)
-    made.env["XDG_STATE_HOME"] = str(tmp_path / "state")
     made.write()
     yield made
     for process in made.running:

@@ -92,11 +92,11 @@ class FakeRecordings:
             for name, began in self._running.items()
         ]
 
-    async def start(self, name: str, selection: Selection | None = None) -> bool:
+    async def start(self, name: str, selection: Selection | None = None, since_s: float = 0.0) -> bool:
         self.selections[name] = selection
         if name == "taken":
             raise SessionError("session taken exists already; try another name")
-        self._cluster.calls.append(("record", name))
+        self._cluster.calls.append((f"record since {since_s:g} s" if since_s else "record", name))
         self._running[name] = self._cluster.now_ns
         return name == "crashed"
 

@@ -130,6 +130,10 @@ async def test_record_prompt_offers_the_black_box_and_keeps_its_last_minutes():
         await until(pilot, lambda: "kept 4 min 12 s as incident: 12,345 records, 663.0 KiB" in toasts(pilot))
         assert ("keep 900 s", "incident") in cluster.calls
         assert active_names(cluster) == []
+        await record(pilot, cluster, "evening --since 5m")
+        await until(pilot, lambda: active_names(cluster) == ["evening"])
+        assert ("record since 300 s", "evening") in cluster.calls
+        await until(pilot, lambda: "recording evening, from 5 min ago on" in toasts(pilot))
         await record(pilot, cluster, "taken --last 15m")
         await until(pilot, lambda: "exists already" in toasts(pilot))
 

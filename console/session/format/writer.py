@@ -104,15 +104,18 @@ def _drop_ended_agents(meta: Meta) -> None:
 # -- frames and segments -----------------------------------------------------------------------------------------------
 
 
-def pack_records(records: Sequence[Published], snapshot: int = 0) -> Iterator[tuple[bytes, RecordCounts, int]]:
+def pack_records(
+    records: Sequence[Published], snapshot: int = 0, lost: int = 0
+) -> Iterator[tuple[bytes, RecordCounts, int]]:
     """Yield the frames of these records: bytes, counts, and how many of the records are packed by then.
 
-    Nearly always one frame; several where the lines exceed what a reader unpacks at once. `snapshot` as in `Label`.
+    Nearly always one frame; several where the lines exceed what a reader unpacks at once. `snapshot` and `lost` as in
+    `Label`.
     """
     lines = [encode(record) for record in records]
     for part in zstd_frames.split_lines(lines):
         counts = count_records(records[part])
-        frame = zstd_frames.pack(lines[part], counts.kinds, counts.first_rx, counts.last_rx, snapshot)
+        frame = zstd_frames.pack(lines[part], counts.kinds, counts.first_rx, counts.last_rx, snapshot, lost)
         yield frame, counts, part.stop
 
 

@@ -45,6 +45,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kinds: dict[str, int]  # kind → records
     #: Of the state that a segment of a black box begins with: when it was taken, console CLOCK_REALTIME in ns. Else 0.
     snapshot: int = 0
+    lost: int = 0  # of a snapshot: records before it that could not be written
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -82,14 +83,15 @@ _OPTIONS: Final[Mapping[int, int]] = {
 }
 
 
-def pack(lines: Sequence[bytes], kinds: Mapping[str, int], first_rx: int, last_rx: int, snapshot: int = 0) -> bytes:
+def pack(lines: Sequence[bytes], kinds: Mapping[str, int], first_rx: int, last_rx: int, snapshot: int = 0,
+         lost: int = 0) -> bytes:  # fmt: skip
     """Return a label and its frame, of records encoded as lines without newlines."""
     raw = b"\n".join(lines) + b"\n"
     frame = zstd.compress(raw, options=_OPTIONS)
     label = msgspec.json.encode(
         Label(
             bytes=len(frame), raw=len(raw), crc=zlib.crc32(frame), records=len(lines), first_rx=first_rx,
-            last_rx=last_rx, kinds=dict(kinds), snapshot=snapshot,
+            last_rx=last_rx, kinds=dict(kinds), snapshot=snapshot, lost=lost,
         )
     )  # fmt: skip
     return _HEAD.pack(MAGIC, 4 + len(label), zlib.crc32(label)) + label + frame

@@ -18,7 +18,7 @@ from ..format import zstd_frames
 from ..format.layout import Meta, RecorderRun, Session, SessionError, all_sessions, named
 from ..format.writer import RecordCounts, write_frames
 from ..format.zstd_frames import Damage, Frame
-from ..record.recording import flush
+from ..record.recording import Past, flush
 from .retention import Limits, RetainedSession, delete, sessions_to_delete
 
 #: Black boxes of consoles that ended: deleted after this many seconds, and beyond this number. Those of running
@@ -114,19 +114,37 @@ def keep_last(boxes: Sequence[BlackBoxFile], last_s: float, name: str, folder: P
     if session.path.exists():
         raise SessionError.name_taken(name)
     wanted_ns = int(last_s * 1e9)
-    parts = _parts(boxes, wanted_ns)
-    with contextlib.ExitStack() as files:
-        copies = [_Copy(box, part_from, files) for box, part_from in parts]
-        copies = [copy for copy in copies if copy.frames]
-        if not copies:
-            raise SessionError("the black box has no records yet; try again in a few seconds")
-        runs = (*(copy.run() for copy in copies[:-1]), replace(copies[-1].run(), how="stopped"))
-        meta = Meta(cluster=copies[-1].box.meta.cluster, created=copies[0].began, parts=runs)
+    with _copies(boxes, wanted_ns) as copies:
+        meta = Meta(cluster=copies[-1].box.meta.cluster, created=copies[0].began, parts=_runs(copies))
         meta = write_frames(session, (chunk for copy in copies for chunk in copy.chunks()), meta)
     return KeptRecords(
         session.path, copies[0].began, copies[-1].box.ended, meta.records, session.size(), wanted_ns,
         copies[0].is_limited, sum(copy.damaged_bytes for copy in copies),
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def open_past(boxes: Sequence[BlackBoxFile], last_s: float, before: int) -> Iterator[Past]:
+    """Open the last seconds in these black boxes, up to the snapshot of the instant `before`: the past of a recording.
+
+    Raises SessionError, OSError.
+    """
+    with _copies(boxes, int(last_s * 1e9), before) as copies:
+        yield _runs(copies), (chunk for copy in copies for chunk in copy.chunks())
+
+
+@contextlib.contextmanager
+def _copies(boxes: Sequence[BlackBoxFile], wanted_ns: int, before: int | None = None) -> Iterator[list[_Copy]]:
+    with contextlib.ExitStack() as files:
+        copies = [_Copy(box, part_from, files, before) for box, part_from in _parts(boxes, wanted_ns)]
+        copies = [copy for copy in copies if copy.frames]
+        if not copies:
+            raise SessionError("the black box has no records yet; try again in a few seconds")
+        yield copies
+
+
+def _runs(copies: Sequence[_Copy]) -> tuple[RecorderRun, ...]:
+    return (*(copy.run() for copy in copies[:-1]), replace(copies[-1].run(), how="stopped"))
 
 
 def _parts(boxes: Sequence[BlackBoxFile], wanted_ns: int) -> list[tuple[BlackBoxFile, int]]:
@@ -147,9 +165,10 @@ def _parts(boxes: Sequence[BlackBoxFile], wanted_ns: int) -> list[tuple[BlackBox
 class _Copy:
     """The frames of one black box from an instant on; its files stay open, so that they can be read when deleted."""
 
-    def __init__(self, box: BlackBoxFile, from_ns: int, files: contextlib.ExitStack) -> None:
+    def __init__(self, box: BlackBoxFile, from_ns: int, files: contextlib.ExitStack, before: int | None = None) -> None:
+        """`before`: the snapshot of this instant, and what follows it, is left out."""
         self.box, self.damaged_bytes = box, 0
-        opened: list[tuple[BinaryIO, Frame]] = []
+        opened: list[tuple[BinaryIO, Frame | Damage]] = []
         numbers = []
         for path in box.session.segments():
             try:
@@ -158,14 +177,15 @@ class _Copy:
                 continue  # its console deleted it meanwhile
             file = files.enter_context(os.fdopen(fd, "rb"))
             numbers.append(path.name)
-            opened += [(file, item) for item in self._scan(file, path)]
-        instants = [frame.label.snapshot for _, frame in opened if frame.label.snapshot]
+            opened += [(file, item) for item in zstd_frames.scan_file(file, path)]
+        snapshots = [(n, item.label.snapshot) for n, (_, item) in enumerate(opened)
+                     if isinstance(item, Frame) and item.label.snapshot]  # fmt: skip
+        end = next((n for n, instant in snapshots if instant == before), len(opened))
+        instants = [instant for n, instant in snapshots if n < end]
         earlier = [instant for instant in instants if instant <= from_ns]
         self.began = max(earlier, default=min(instants, default=box.began))
-        first = next((n for n, (_, frame) in enumerate(opened) if frame.label.snapshot == self.began), 0)
-        self.frames = [
-            (file, frame) for file, frame in opened[first:] if frame.label.snapshot in (0, self.began)
-        ]  # later snapshots repeat what the frames before them say
+        first = next((n for n, instant in snapshots if instant == self.began), 0)
+        self.frames = opened[first:end]
         self.is_limited = not earlier and bool(numbers) and not numbers[0].startswith("000001.")
 
     def run(self) -> RecorderRun:
@@ -176,11 +196,21 @@ class _Copy:
     def chunks(self) -> Iterator[tuple[bytes, RecordCounts]]:
         """Yield the frames' bytes, several at a time, with their counts; damaged frames are counted and left out."""
         data, held = bytearray(), list[Frame]()
+        snapshot, is_complete = self.began, True
         for file, frame in self.frames:
+            if isinstance(frame, Damage):
+                is_complete = False
+                if frame.what != "torn":  # the end of a ring that is written, or whose console crashed
+                    self.damaged_bytes += frame.bytes
+                continue
+            if frame.label.snapshot not in (0, snapshot):
+                if is_complete and not frame.label.lost:
+                    continue  # it repeats what the frames before say
+                snapshot, is_complete = frame.label.snapshot, True
             file.seek(frame.offset)
             packed = file.read(frame.end - frame.offset)
             if not zstd_frames.is_intact(packed[frame.start - frame.offset :], frame.label):
-                self.damaged_bytes += len(packed)
+                self.damaged_bytes, is_complete = self.damaged_bytes + len(packed), False
                 continue
             data += packed
             held.append(frame)
@@ -189,13 +219,6 @@ class _Copy:
                 data, held = bytearray(), []
         if held:
             yield bytes(data), _counts(held)
-
-    def _scan(self, file: BinaryIO, path: Path) -> Iterator[Frame]:
-        for item in zstd_frames.scan_file(file, path):
-            if not isinstance(item, Damage):
-                yield item
-            elif item.what != "torn":  # the end of a ring that is written, or whose console crashed
-                self.damaged_bytes += item.bytes
 
 
 def _counts(frames: Sequence[Frame]) -> RecordCounts:

@@ -10,8 +10,10 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -25,12 +27,15 @@ from ...text.format import file_stamp
 from ..format.layout import Meta, RecorderRun, Session, SessionError, now
 from ..format.writer import create_session
 from ..manage import black_boxes
+from .recording import OpenPast, Past
 from .ring import RingLimits, RingWriter
 
 #: Seconds. The ring of a console that ran for a shorter time, or saw no node, is deleted when it ends.
 _LEAST_S: Final = 10.0
 #: Records of a snapshot that are taken at a time: about a millisecond of the event loop.
 _SLICE_RECORDS: Final = 2_000
+#: Seconds that a recording waits for the black box that it begins with.
+_PAST_S: Final = 5.0
 
 
 class BlackBox:
@@ -88,6 +93,34 @@ class BlackBox:
         boxes = black_boxes.list_black_boxes(self._folder, flushed=True)
         return black_boxes.keep_last(black_boxes.choose(boxes, self._target, self._target), last_s, name, sessions)
 
+    async def settle(self) -> None:
+        """Wait until no segment is being begun, so that `past` can begin one; not longer than a second."""
+        for _ in range(20):
+            if self._ring is None or not self._ring.is_beginning:
+                return
+            await asyncio.sleep(0.05)
+
+    def past(self, last_s: float) -> OpenPast:
+        """Return what opens the last seconds up to now, in another thread. Raises SessionError."""
+        ring = self._ring
+        if ring is None or ring.trouble:
+            raise SessionError(f"the black box is not written{': ' + ring.trouble if ring else ''}; leave out --since")
+        instant = self._begin_segment(ring)
+
+        @contextmanager
+        def opened() -> Iterator[Past]:
+            deadline = time.monotonic() + _PAST_S
+            while not ring.has_begun(instant):
+                if time.monotonic() > deadline:
+                    raise SessionError(ring.trouble or "its disk is too slow")
+                time.sleep(0.02)
+            boxes = black_boxes.choose(black_boxes.list_black_boxes(self._folder), self._target, self._target)
+            boxes = [box for box in boxes if box.session == ring.session or not box.is_running]
+            with black_boxes.open_past(boxes, last_s, instant) as past:
+                yield past
+
+        return opened
+
     def start(self) -> None:
         """Begin to write, unless it is switched off; the files are opened in the background."""
         if self._is_wanted and self._config.black_box and self._opening is None:
@@ -114,9 +147,9 @@ class BlackBox:
         self._ring = ring
         self._begin_segment(ring)
 
-    def _begin_segment(self, ring: RingWriter) -> None:
+    def _begin_segment(self, ring: RingWriter) -> int:
         """Begin a segment; its snapshot is taken in slices, because that of a large cluster takes 0.1 s."""
-        ring.begin_segment()
+        instant = ring.begin_segment()
         records, snapshot = iter(self._initial()), list[Published]()
         loop = asyncio.get_running_loop()
 
@@ -129,6 +162,7 @@ class BlackBox:
                 ring.complete_segment(snapshot)
 
         take_slice()
+        return instant
 
     def _open_ring(self) -> RingWriter:
         """Create the ring of this console. Raises SessionError, OSError."""

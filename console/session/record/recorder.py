@@ -28,7 +28,7 @@ from ..format.writer import SEGMENT_BYTES, create_session
 from ..manage import retention
 from . import recovery
 from .black_box import BlackBox
-from .recording import Recording
+from .recording import OpenPast, Recording
 from .selection import selects
 
 EVERYTHING: Final = Selection()
@@ -120,15 +120,25 @@ class Recorder:
         """Return the recordings in progress, oldest first."""
         return [recording.status() for recording in self._running.values()]
 
-    async def start(self, name: str, selection: Selection | None = None) -> bool:
-        """Start a recording; return whether it resumes one that crashed. Raises SessionError."""
-        async with self._starting:
-            return await self._start(name, selection)
+    async def start(self, name: str, selection: Selection | None = None, since_s: float = 0.0) -> bool:
+        """Start a recording; return whether it resumes one that crashed. Raises SessionError.
 
-    async def _start(self, name: str, selection: Selection | None) -> bool:
+        It begins with the last `since_s` seconds in the black box.
+        """
+        async with self._starting:
+            return await self._start(name, selection, since_s)
+
+    async def _start(self, name: str, selection: Selection | None, since_s: float) -> bool:
         session = named(name, self._folder)
         if name in self._running:
             raise SessionError(f"{name}: already being recorded")
+        past = None
+        if since_s > 0:
+            if session.path.exists():
+                raise SessionError.name_taken(name)
+            if self._black_box is None:
+                raise SessionError("this console has no black box; leave out --since")
+            await self._black_box.settle()
         try:
             lines = await asyncio.to_thread(retention.enforce_limits, self._folder, self._limits, now())
             opened = await asyncio.to_thread(self._open, session, selection)
@@ -146,7 +156,9 @@ class Recorder:
             self._before_crash[name] = recovery.last_agents(opened.meta)
             if bridge is not None:
                 await bridge.adopt_agents(opened.crashed)
-        recording.begin_with(self._initial_records(opened.meta))
+        if since_s > 0 and self._black_box is not None:
+            past = self._past(recording, self._black_box, since_s)
+        recording.begin_with(self._initial_records(opened.meta), past)
         self._running[name] = recording
         if selects(opened.meta.selection, "clock_bins"):  # sparse probes could not tell later which rank was late
             self._request_clock_probes(_who(name), True)
@@ -226,6 +238,14 @@ class Recorder:
             os.close(lock)
             raise
         return _Opened(session, meta, lock, redact, crashed)
+
+    def _past(self, recording: Recording, black_box: BlackBox, since_s: float) -> OpenPast | None:
+        try:
+            return black_box.past(since_s)
+        except SessionError as error:
+            text = f"recording {recording.session.name} begins now: {error}"
+            self._outbox.append(Log(source="console", severity="warning", text=text))
+            return None
 
     def _bridge_to(self, opened: _Opened) -> AgentAdopter | None:
         """Return what adopts the crashed console's agents, which still buffer records; None if there are none.

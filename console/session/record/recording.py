@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +23,7 @@ from ...records import Gap, Log, Mark, Record
 from ...text.atomic_files import write_atomically, write_new
 from ...text.format import size
 from ...text.logs import internal_error
-from ..format.layout import Meta, Session, now
+from ..format.layout import Meta, RecorderRun, Session, SessionError, now
 from ..format.pseudonyms import MAX_NAMES_PER_NODE
 from ..format.redact import Redactor
 from ..format.writer import SEGMENT_BYTES, RecordCounts, SegmentWriter, add_counts, pack_records
@@ -44,6 +45,9 @@ LAST_S: Final = 2.0
 JUMP_NS: Final = 2_000_000_000
 
 Publish = Callable[[Record], None]
+#: Opens records of the past: the runs of recorders that they are from, and packed frames with their counts.
+Past = tuple[Sequence[RecorderRun], Iterator[tuple[bytes, RecordCounts]]]
+OpenPast = Callable[[], AbstractContextManager[Past]]
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Recording:
         self._ending = False
         self._stop_requested = False
         self._failed = False
+        self._past: tuple[OpenPast, list[Published]] | None = None
         self._pending: deque[_PendingFrame] = deque()
         self._lost = 0
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
@@ -102,18 +107,21 @@ class Recording:
             if selected:
                 self._changed.notify()
 
-    def begin_with(self, records: Iterable[Published]) -> None:
-        """Queue the initial state, whatever its size."""
+    def begin_with(self, records: Iterable[Published], past: OpenPast | None = None) -> None:
+        """Queue the initial state, whatever its size; `past`, if it can be copied, comes instead."""
         selected = self._selected(records)
         with self._changed:
-            self._waiting += selected
+            if past is None:
+                self._waiting += selected
+            else:
+                self._past = past, selected
             self._changed.notify()
 
     @property
     def durable(self) -> int:
         """Number of the last batch of the bus that is completely on disk."""
         with self._changed:
-            idle = not (self._waiting or self._busy or self._pending)
+            idle = not (self._waiting or self._busy or self._pending or self._past)
             return self._offered if idle or self._failed else self._durable
 
     def status(self) -> ActiveRecording:
@@ -157,7 +165,12 @@ class Recording:
     def _turn(self) -> bool:
         """Gather, pack and write once; false at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ending, RETRY_S)
+            self._changed.wait_for(lambda: self._waiting or self._past or self._ending, RETRY_S)
+            past = self._past
+        if past is not None:
+            self._write_past(*past)
+        with self._changed:
+            self._past = None
             self._changed.wait_for(lambda: len(self._waiting) >= FRAME_RECORDS or self._ending, GATHER_S)
             records, self._waiting = self._waiting, []
             number, ending, self._busy = self._offered, self._ending, True
@@ -168,15 +181,38 @@ class Recording:
             self._busy = False
             return not ending or bool(self._waiting)
 
-    def _pack_and_write(self, records: Sequence[Published], number: int, snapshot: int = 0) -> None:
+    def _write_past(self, past: OpenPast, initial: list[Published]) -> None:
+        """Copy what a black box has; if that fails, begin with the initial state."""
+        try:
+            with past() as (runs, chunks):
+                for data, counts in chunks:
+                    self._append_past(data, counts)
+                self.meta.parts = (*runs, *self.meta.parts)
+                self.session.write(self.meta)
+        except (OSError, SessionError) as error:
+            reason = reason_of(error) if isinstance(error, OSError) else str(error)
+            text = f"recording {self.session.name} begins now: the black box cannot be copied: {reason}"
+            self._publish(Log(source="console", severity="warning", text=text))
+            with self._changed:
+                self._waiting[:0] = initial
+
+    def _append_past(self, data: bytes, counts: RecordCounts) -> None:
+        self._writer.append(data)
+        self._bytes += len(data)
+        add_counts(self.meta, counts)
+        if self._writer.is_full:
+            self._writer.roll()
+            self._seal(self._writer.number - 1)
+
+    def _pack_and_write(self, records: Sequence[Published], number: int, snapshot: int = 0, lost: int = 0) -> None:
         for begin in range(0, len(records), FRAME_RECORDS):
             end = begin + FRAME_RECORDS
-            self._pack(records[begin:end], number if end >= len(records) else self._durable, snapshot)
+            self._pack(records[begin:end], number if end >= len(records) else self._durable, snapshot, lost)
             self._write()
         if not records:
             self._write()
 
-    def _pack(self, records: Sequence[Published], number: int, snapshot: int = 0) -> None:
+    def _pack(self, records: Sequence[Published], number: int, snapshot: int = 0, lost: int = 0) -> None:
         self._redact.learn(records)
         kept = [self._redact(record) for record in records]
         for node in self._redact.newly_silenced():
@@ -184,7 +220,7 @@ class Recording:
             text += ", too many to replace; from now on, texts from that node are hidden"
             try_ = "check that node; to keep its texts, record without --redact"
             self._publish(Log(source="console", severity="warning", text=text, try_=try_))
-        for data, counts, packed in pack_records(kept, snapshot):
+        for data, counts, packed in pack_records(kept, snapshot, lost):
             waiting = sum(len(frame.data) for frame in self._pending)
             if self._pending and waiting + len(data) > MAX_PENDING_BYTES:
                 self._lost += sum(counts.kinds.values())

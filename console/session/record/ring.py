@@ -115,15 +115,29 @@ class RingWriter(Recording):
         self._snapshots: deque[int] = deque()  # instants with which the sealed segments and the open one begin
         self._sealed: deque[SealedSegment] = deque()
         self._segment_began_s, self._snapshot_bytes = clock(), 0
+        self._lost_before = 0  # of the next snapshot
         self._has_warned = False
         super().__init__(session, meta, lock, Redactor(), publish)
 
-    def begin_segment(self) -> None:
-        """Begin a segment with the record that is offered next; `complete_segment` gives the state before it."""
+    @property
+    def is_beginning(self) -> bool:
+        """Whether a segment was begun that is not written yet."""
+        return self._begun is not None
+
+    def has_begun(self, instant: int) -> bool:
+        """Whether the segment that was begun at this instant is on disk, and with it all records before."""
+        return instant in tuple(self._snapshots)
+
+    def begin_segment(self) -> int:
+        """Begin a segment with the record that is offered next; `complete_segment` gives the state before it.
+
+        Returns when it begins, console CLOCK_REALTIME in ns.
+        """
         with self._changed:
             if self._begun is None:
                 self._begun, self._waiting = _NextSegment(self._waiting, now()), []
             self.wants_snapshot = False
+            return self._begun.instant
 
     def complete_segment(self, snapshot: list[Published]) -> None:
         """Give the state at `begin_segment`. Records that were offered since may replace those that they replaced."""
@@ -189,7 +203,8 @@ class RingWriter(Recording):
             self._sealed.append(SealedSegment(self._writer.number - 1, size_before, self._clock()))
         self._snapshots.append(instant)
         self._segment_began_s = self._clock()
-        self._pack_and_write(snapshot, self._durable, instant)
+        lost, self._lost_before = self._lost_before, 0
+        self._pack_and_write(snapshot, self._durable, instant, lost)
         self._snapshot_bytes = self._writer.size
         self.covered_since = self._snapshots[0]
 
@@ -200,7 +215,7 @@ class RingWriter(Recording):
         is_old = self._clock() - self._segment_began_s >= limits.seconds / SEGMENTS
         if self._lost and not self.trouble:  # the state after a hole is not known from what is written
             _log.warning("black box %s: %d records were not kept", self.session.name, self._lost)
-            self._lost, is_full = 0, True
+            self._lost_before, self._lost, is_full = self._lost_before + self._lost, 0, True
         if (is_full or is_old) and not self.trouble:
             self.wants_snapshot = True
 
@@ -210,11 +225,11 @@ class RingWriter(Recording):
         """Append what is packed; drop what cannot be written."""
         while self._pending:
             frame = self._pending.popleft()
-            self._trim(len(frame.data))
             try:
-                if self._total_bytes() + len(frame.data) > self.limits.bytes:
+                if self._writer.size + len(frame.data) > self.limits.bytes:
                     raise OSError(errno.EFBIG, f"more than black_box_bytes ({size(self.limits.bytes)}) at once")
                 self._check_file()
+                self._trim(len(frame.data))
                 self._append(frame.data)
             except OSError as error:
                 self._lost += sum(frame.counts.kinds.values())

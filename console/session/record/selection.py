@@ -94,16 +94,17 @@ def select(
     return Selection(nodes=nodes, kinds=tuple(sorted(wanted)), every_s=every_s, locals=locals_too, anonymous=anonymous)
 
 
-_VALUED: Final = ("--nodes", "--metrics", "--kinds", "--every", "--last")
+_VALUED: Final = ("--nodes", "--metrics", "--kinds", "--every", "--last", "--since")
 _FLAGS: Final = ("--locals", "--redact")
 
 
 class RecordRequest(NamedTuple):
-    """A typed request: to record, or with `last_s` to keep the last seconds of the black box."""
+    """A typed request: to record, from `since_s` seconds ago; or to keep the last `last_s` seconds of the black box."""
 
     name: str  # "" without one
     selection: Selection | None  # None: everything
     last_s: float | None = None
+    since_s: float = 0.0
 
 
 def parse_record_request(text: str) -> RecordRequest:
@@ -126,21 +127,24 @@ def parse_record_request(text: str) -> RecordRequest:
             raise SessionError(f"unexpected {word}; type a name, then any of {', '.join((*_VALUED, *_FLAGS))}")
         else:
             name = word
+    past = [option for option in ("--last", "--since") if option in options]
+    if past and len(options) > 1:
+        raise SessionError(f"{past[0]} takes everything that is recorded already, and no other option")
     if "--last" in options:
-        if len(options) > 1:
-            raise SessionError("--last keeps everything that is recorded already; it takes no other option")
-        return RecordRequest(name, None, _last_s(options["--last"]))
+        return RecordRequest(name, None, _past_s("--last", options))
+    if "--since" in options:
+        return RecordRequest(name, None, None, _past_s("--since", options))
     return RecordRequest(name, _selection(options) if options else None)
 
 
-def _last_s(text: str) -> float:
+def _past_s(option: str, options: dict[str, str]) -> float:
     try:
-        last_s = duration_s(text)
+        past_s = duration_s(options[option])
     except TimeSpecError as error:
-        raise SessionError(f"--last: {error}") from error
-    if last_s <= 0:
-        raise SessionError("--last: use a duration above 0, such as 15m")
-    return last_s
+        raise SessionError(f"{option}: {error}") from error
+    if past_s <= 0:
+        raise SessionError(f"{option}: use a duration above 0, such as 15m")
+    return past_s
 
 
 def _selection(options: dict[str, str]) -> Selection:

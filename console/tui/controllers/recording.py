@@ -70,7 +70,7 @@ class RecordingController(Controller):
             return
         running = [now.name for now in self.running]
         try:
-            typed, selection, last_s = parse_record_request(text)
+            typed, selection, last_s, since_s = parse_record_request(text)
         except SessionError as error:
             self._notify(str(error), "error")
             return
@@ -82,8 +82,8 @@ class RecordingController(Controller):
         if not name:
             self._notify("several recordings are running; type the name of one", "warning")
             return
-        stops = name in running and selection is None
-        work = self._stop(name) if stops else self._start(name, selection)
+        stops = name in running and selection is None and not since_s
+        work = self._stop(name) if stops else self._start(name, selection, since_s)
         self._app.run_worker(self._run(name, work, "stopping" if stops else "starting"), name=f"recording {name}")
 
     async def _run(self, name: str, work: Coroutine[Any, Any, None], verb: str) -> None:
@@ -96,10 +96,11 @@ class RecordingController(Controller):
         finally:
             slow.stop()
 
-    async def _start(self, name: str, selection: Selection | None) -> None:
+    async def _start(self, name: str, selection: Selection | None, since_s: float) -> None:
         assert self._control.recordings is not None
-        resumed = await self._control.recordings.start(name, selection)
-        self._notify(f"recording {name}" + (" (resumed after a crash)" if resumed else ""))
+        resumed = await self._control.recordings.start(name, selection, since_s)
+        past = f", from {format.duration(int(since_s * 1e9))} ago on" if since_s else ""
+        self._notify(f"recording {name}{past}" + (" (resumed after a crash)" if resumed else ""))
 
     async def _keep(self, name: str, last_s: float) -> None:
         assert self._control.recordings is not None
@@ -113,7 +114,10 @@ class RecordingController(Controller):
         if box is None:
             return ""
         length = format.duration(self._now() - box.since)
-        return f"\nTo keep what has just happened: incident --last 15m (the black box has {length})."
+        return (
+            f"\nTo keep what has just happened: incident --last 15m (the black box has {length}); "
+            "to record on from there: incident --since 15m."
+        )
 
     @property
     def black_box(self) -> BlackBoxStatus | None:

@@ -17,15 +17,17 @@ from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import Meta, RecorderRun, Session, SessionError
 from gconsole.session.manage import black_boxes
 from gconsole.session.manage.black_boxes import choose, delete_stale, keep_last, list_black_boxes
+from gconsole.session.manage.retention import Limits
 from gconsole.session.record import recovery, ring
 from gconsole.session.record.black_box import BlackBox
+from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.ring import RingLimits, RingWriter, SealedSegment, is_urgent, segments_to_delete
 from gconsole.session.replay import Replay
 
 SECOND = 1_000_000_000
 NODE = Node(node="node1", hostname="h", boot_id="b", kernel="k", arch="a", python="3", uid=1, pid=1, user="u",
             sample_interval_ms=1000)  # fmt: skip
-DEADLINE_S = 60.0
+DEADLINE_S = 30.0
 MIB = 1 << 20
 DEFAULT = RingLimits(64 * MIB, 900.0)
 
@@ -297,7 +299,27 @@ def test_torn_end_and_damaged_frames_are_left_out(tmp_path, quick, at_time):
     assert kept.damaged_bytes > 0
     session = Session(tmp_path / "sessions" / "incident")
     assert recovery.verify(session).is_sound
-    assert [record.index for record in reader.records(session.path)] == [0, 1, 2, 3]
+    assert [record.index for record in reader.records(session.path)] == [0, 1, 2, 3, 4], "4 from the next snapshot"
+
+
+def test_state_after_lost_records_is_in_what_is_kept(tmp_path, quick, at_time):
+    box = Box(tmp_path / "boxes", limits=RingLimits(MIB, 900.0))
+    minutes(box, at_time, 1, 3)
+    at_time(200 * SECOND)
+    box.publish(*(box.record(200 * SECOND, index=3, name=os.urandom(8000).hex()) for _ in range(400)))  # too much
+    box.until(lambda: box.messages)
+    other = GpuInfo(node="node1", agent="x", seq=1, rx=201 * SECOND, uuid="GPU-2", index=9)
+    box.publish(other)
+    box.until(lambda: box.ring.wants_snapshot)
+    at_time(202 * SECOND)
+    box.state = [box.record(201 * SECOND, index=4)]
+    box.snapshot()
+    box.publish(box.record(203 * SECOND, index=5))
+    box.until(lambda: not box.ring._busy and box.ring.has_begun(202 * SECOND) and not box.ring._waiting)
+    box.ring.stop()
+    keep_last(list_black_boxes(tmp_path / "boxes"), 900.0, "incident", tmp_path / "sessions")
+    records = list(reader.records(tmp_path / "sessions" / "incident"))
+    assert [record.index for record in records] == [0, 1, 2, 9, 4, 5]
 
 
 def test_targets_are_told_apart_and_an_unknown_one_names_the_others(tmp_path, quick, at_time):
@@ -372,11 +394,9 @@ class Console:
     def __init__(self, folder, config=None, **options):
         self.hub, self.published = Hub(), []
         self.hub.subscribe(self.published.extend)
-        config, state = (
-            config or ConsoleConfig(),
-            [ConsoleRecord(agent="c", version="1", cluster="pod")],
-        )
-        self.box = BlackBox(self.hub, folder, config, lambda: state, "a pod!", "/hosts.toml", **options)
+        self.state = [ConsoleRecord(agent="c", seq=1, version="1", cluster="pod")]
+        config = config or ConsoleConfig()
+        self.box = BlackBox(self.hub, folder, config, lambda: self.state, "a pod!", "/hosts.toml", **options)
 
     async def started(self):
         self.box.start()
@@ -425,6 +445,63 @@ async def test_flush_writes_what_is_gathered(tmp_path, monkeypatch):
     await console.publish(Log(source="console", text="not urgent"))
     kept = await console.box.keep_last("incident", 900.0, tmp_path / "sessions")
     assert [record.text for record in reader.records(kept.path) if isinstance(record, Log)] == ["not urgent"]
+    await console.box.close()
+
+
+async def test_recording_begins_with_the_past_and_holds_every_record_once(tmp_path):
+    console = await Console(tmp_path / "boxes").started()
+    recorder = Recorder(console.hub, tmp_path / "sessions", Limits(), lambda: console.state, black_box=console.box)
+    began = time.time_ns()
+    for number in range(20):
+        await console.publish(Log(source="console", text=f"{number}"))
+    assert not await recorder.start("night", since_s=60.0)
+    for number in range(20, 40):
+        await console.publish(Log(source="console", text=f"{number}"))
+    await recorder.stop("night")
+    session = Session(tmp_path / "sessions" / "night")
+    records = list(reader.records(session.path))
+    numbers = [int(record.text) for record in records if isinstance(record, Log) and len(record.text) <= 2]
+    assert numbers == list(range(40))
+    assert Counter((record.agent, record.seq) for record in records).most_common(1)[0][1] == 1
+    meta = session.read()
+    assert (meta.state, meta.records) == ("closed", len(records))
+    assert [part.how for part in meta.parts] == ["stopped", "stopped"]
+    assert meta.parts[0].began < meta.parts[1].began
+    assert meta.span[0] <= began
+    assert recovery.verify(session).is_sound
+    assert not console.warnings()
+    with pytest.raises(SessionError, match="exists already"):
+        await recorder.start("night", since_s=60.0)
+    await recorder.close()
+    await console.box.close()
+
+
+async def test_recording_without_a_past_begins_now_with_the_state_and_a_warning(tmp_path):
+    console = await Console(tmp_path / "boxes", is_wanted=False).started()
+    recorder = Recorder(console.hub, tmp_path / "sessions", Limits(), lambda: console.state, black_box=console.box)
+    await recorder.start("night", since_s=60.0)
+    await console.publish(Log(source="console", text="now"))
+    await recorder.stop("night")
+    records = list(reader.records(tmp_path / "sessions" / "night"))
+    assert isinstance(records[0], ConsoleRecord)
+    assert any("night begins now: the black box is not written" in text for text in console.warnings())
+    await recorder.close()
+
+
+async def test_recording_begins_with_the_state_where_the_black_box_cannot_be_copied(tmp_path):
+    console = await Console(tmp_path / "boxes").started()
+    recorder = Recorder(console.hub, tmp_path / "sessions", Limits(), lambda: console.state, black_box=console.box)
+    await console.publish(Log(source="console", text="before"))
+    (tmp_path / "boxes").rename(tmp_path / "elsewhere")
+    await recorder.start("night", since_s=60.0)
+    await console.publish(Log(source="console", text="now"))
+    await recorder.stop("night")
+    await console.publish(Log(source="console", text="later"))
+    records = list(reader.records(tmp_path / "sessions" / "night"))
+    assert isinstance(records[0], ConsoleRecord)
+    assert "now" in {record.text for record in records if isinstance(record, Log)}
+    assert any("begins now: the black box cannot be copied" in text for text in console.warnings())
+    await recorder.close()
     await console.box.close()
 
 

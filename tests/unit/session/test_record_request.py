@@ -19,12 +19,13 @@ from gconsole.session.record.selection import parse_record_request, select
     ],
 )
 def test_record_request_parses_into_a_name_and_a_selection(text, name, selection):
-    assert parse_record_request(text) == (name, selection, None)
+    assert parse_record_request(text) == (name, selection, None, 0.0)
 
 
 @pytest.mark.parametrize("text", ["incident --last 15m", "--last=900s incident", "  --last 0.25h incident"])
 def test_request_to_keep_the_last_minutes_has_no_selection(text):
-    assert parse_record_request(text) == ("incident", None, 900.0)
+    assert parse_record_request(text) == ("incident", None, 900.0, 0.0)
+    assert parse_record_request(text.replace("last", "since")) == ("incident", None, None, 900.0)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,9 @@ def test_request_to_keep_the_last_minutes_has_no_selection(text):
         ("x --last 0s", "above 0"),
         ("x --last -5m", "--last: "),
         ("x --last 5m --metrics gpu", "no other option"),
+        ("x --since 5m --redact", "no other option"),
+        ("x --since 5m --last 5m", "no other option"),
+        ("x --since yesterday", "--since: "),
     ],
 )
 def test_invalid_record_request_is_an_error_that_names_the_problem(text, word):
