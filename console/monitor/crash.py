@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from ..core.derived import Derived
 from ..core.store import Store
 from ..records import Finding
 from ..records.kinds import is_gone
+from ..text.secrets import without_secrets
 from .crash_evidence import crash_evidence, launchers_of
 
 #: ns after the first end of a rank until a job that is dying is judged: the outputs and ends of other ranks arrive.
@@ -103,9 +104,26 @@ def _newest_crash(attempts: Sequence[tuple[CrashEvidence, CrashCourse]]) -> Cras
     for evidence, course in attempts:
         verdict = diagnose_crash(evidence, tuple(earlier))
         if verdict is not None and _is_shown(evidence, verdict):
+            verdict = redacted(verdict)
             earlier.append(verdict)
             newest = Crash(verdict, course)
     return newest
+
+
+def redacted(verdict: CrashVerdict) -> CrashVerdict:
+    """The verdict with secrets in all of its texts hidden: it quotes outputs and messages of kernels."""
+    return msgspec.convert(_redacted(msgspec.to_builtins(verdict)), CrashVerdict)
+
+
+def _redacted(value: Any) -> Any:
+    match value:
+        case str():
+            return without_secrets(value)
+        case list() | tuple():
+            return [_redacted(item) for item in value]
+        case dict():
+            return {key: _redacted(item) for key, item in value.items()}
+    return value
 
 
 def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict) -> bool:

@@ -14,7 +14,6 @@ from ..core.store import RankNow, Store
 from ..core.store.endings import LostNode
 from ..records import Log, Output, Process, Rank
 from ..records.kinds import is_gone
-from ..text.secrets import without_secrets
 from .skew import clock_of
 
 #: (job, attempt)
@@ -88,7 +87,8 @@ def attempts_that_ended(store: Store) -> dict[AttemptKey, list[RankNow]]:
 def crash_evidence(store: Store, keys: Iterable[AttemptKey] | None = None) -> list[CrashEvidence]:
     """The evidence on these attempts, by job and attempt; None: on all in which a process has ended.
 
-    Copies, so that a thread may evaluate it while the store changes.
+    Copies, so that a thread may evaluate it while the store changes. Secrets in outputs are not redacted yet: that
+    takes milliseconds for each, and only what a verdict quotes of them is shown.
     """
     attempts = attempts_that_ended(store)
     wanted = attempts.keys() if keys is None else attempts.keys() & set(keys)
@@ -108,7 +108,16 @@ def _evidence_of(store: Store, key: AttemptKey, ranks: Sequence[RankNow]) -> Cra
     nodes = {now.rank.node for now in ranks} | {output.node for output in outputs} | {loss.node for loss in losses}
     clock = JobClock(store, nodes)
     own, launchers = _split(outputs, ranks, _earlier_sizes(store, job, attempt))
-    ends = [_rank_end(store, now, own.pop(_process_of(now.rank), ()), processes, clock) for now in _unique(ranks)]
+    children: dict[tuple[str, int | None], list[int]] = defaultdict(list)
+    for process in processes:
+        if process.rank is not None:
+            children[process.node, process.rank].append(process.pid)
+    ends = [
+        _rank_end(
+            store, now, own.pop(_process_of(now.rank), ()), children.get((now.rank.node, now.rank.rank), ()), clock
+        )
+        for now in _unique(ranks)
+    ]
     lost = {_process_of(rank) for loss in losses for rank in loss.ranks} - {_process_of(now.rank) for now in ranks}
     ends += [
         RankEnd(rank=rank.rank, node=rank.node, pid=rank.pid, state="unknown")
@@ -149,13 +158,12 @@ def _unique(ranks: Sequence[RankNow]) -> list[RankNow]:
 
 
 def _rank_end(
-    store: Store, now: RankNow, texts: Sequence[RankOutput], processes: Sequence[Process], clock: JobClock
+    store: Store, now: RankNow, texts: Sequence[RankOutput], children: Sequence[int], clock: JobClock
 ) -> RankEnd:
     rank = now.rank
     lo_ns, hi_ns = clock.interval(rank.node, rank.alive_at, rank.ended_at)
     node = store.nodes.get(rank.node)
     is_reachable = node is not None and node.state is not None and node.state.state == "ok"
-    children = [each.pid for each in processes if each.node == rank.node and each.rank == rank.rank is not None]
     return RankEnd(
         rank=rank.rank, node=rank.node, pid=rank.pid,
         state="ended" if is_gone(rank) else "running" if is_reachable else "unknown",
@@ -211,14 +219,14 @@ def _earlier_sizes(store: Store, job: str, attempt: int) -> dict[tuple[object, .
 
 
 def _output(output: Output, earlier_size: int) -> RankOutput:
-    """An output without secrets, and without what earlier attempts wrote to the same file."""
+    """An output without what earlier attempts wrote to the same file."""
     text = output.text
     if text is not None and earlier_size and output.size is not None:
         grown = max(0, output.size - earlier_size)
         text = text.encode()[-grown:].decode("utf-8", "replace") if grown else ""
     return RankOutput(
-        stream=output.stream, text=None if text is None else without_secrets(text),
-        path=output.path, status=output.status, reason=output.reason, written_at_ns=output.written_at,
+        stream=output.stream, text=text, path=output.path, status=output.status, reason=output.reason,
+        written_at_ns=output.written_at,
     )  # fmt: skip
 
 
@@ -249,8 +257,7 @@ def _faults(store: Store, nodes: set[str], ranks: Sequence[RankNow], clock: JobC
 
 def _fault(log: Log, fault: str, clock: JobClock) -> NodeFault:
     at_ns = clock.interval(log.node, log.at, None)[0]
-    text = without_secrets(log.text)
-    return NodeFault(log.node, fault, text, log.pid, log.subject, at_ns, log.severity)
+    return NodeFault(log.node, fault, log.text, log.pid, log.subject, at_ns, log.severity)
 
 
 def _lost_between(loss: LostNode, clock: JobClock) -> tuple[int | None, int | None]:

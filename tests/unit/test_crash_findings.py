@@ -9,7 +9,7 @@ import pytest
 
 from gconsole.core.store import Store
 from gconsole.monitor.crash import RECOVERED_NS, RESTART_NS, SETTLE_NS, CrashFindings, crash_findings, crashes_of
-from gconsole.records import Host, NodeState, Output, Process, Rank
+from gconsole.records import Host, Log, NodeState, Output, Process, Rank
 
 S = 1_000_000_000
 TRACE = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 12, in load\n    {}[key]\nKeyError: "x"\n'
@@ -97,3 +97,14 @@ def test_job_that_is_started_again_under_the_same_name_is_judged_anew():
     assert watched.at(20 * S, *DIED) == [NAMED]
     again = [a_rank(number, at=30 * S, pid=300 + number, start_ticks=900) for number in range(2)]
     assert watched.at(31 * S, *again) == []
+
+
+def test_secrets_in_outputs_and_kernel_messages_are_hidden_in_verdicts_and_findings():
+    token = "hf_" + "a" * 24
+    text = TRACE.replace('KeyError: "x"', f"KeyError: 'login with {token}'")
+    fault = Log(node="n1", source="kernel", fault="segfault", text=f"python[101]: segfault {token}", pid=101, at=10 * S)
+    store = Watched().store
+    store.apply([*DIED[:2], an_output(1, text), fault])
+    (crash,) = crashes_of(store)
+    assert "login with ***" in str(crash) and token not in str(crash)
+    assert token not in str(crash_findings(store))
