@@ -1,4 +1,4 @@
-"""The progress of each rank as the verdict on its job shows it, apart from the state of its process.
+"""The progress of each rank, apart from the state of its process; here as the verdict on its job shows it.
 
 A process whose main thread stands still may use CPU time all the while: a watchdog thread, a heartbeat.
 """
@@ -14,28 +14,33 @@ from .hang.diagnosis import Judgement
 from .hang.rank_state import RankState
 from .hang.verdict import ProcessKey
 from .hang.wording import doing
+from .places import ACTIVITIES
 from .stacks.frame_models import FrameClass
 
 #: `waiting` is for other ranks; `stalled` ranks make no progress and block others, or what they wait for is unknown.
-ProgressState = Literal["progressing", "waiting", "stalled", "compiling", "checkpointing", "starting"]
+ProgressState = Literal[
+    "progressing", "waiting", "stalled", "compiling", "checkpointing", "evaluating", "starting", "unknown"
+]
+#: What a statement on progress comes from, cheapest first; `stacks` are light samples, a verdict is from a capture.
+Source = Literal["none", "steps", "connections", "gpu", "stacks", "verdict"]
 #: Activities that have a state of their own while a rank makes progress in them.
-_BUSY: Final[Mapping[FrameClass, ProgressState]] = {
-    "compile": "compiling", "checkpoint_io": "checkpointing", "group_setup": "starting", "import": "starting",
-}  # fmt: skip
+_BUSY: Final[Mapping[FrameClass, ProgressState]] = {**ACTIVITIES}
 
 
 def shown_state(process_state: str, progress: ProgressState | None) -> str:
     """The progress in place of the state of a process, where that is only whether it used CPU time."""
-    return progress if progress is not None and process_state in ("moving", "idle", "unknown") else process_state
+    is_shown = progress not in (None, "unknown") and process_state in ("moving", "idle", "unknown")
+    return progress if is_shown and progress is not None else process_state
 
 
 class RankProgress(msgspec.Struct, frozen=True):
-    """The progress of one process, as of its newest stack."""
+    """The progress of one process."""
 
     state: ProgressState
     evidence: str  # `sleeps in train.py:30 step; hung (rank_missing)`
     at: int  # CLOCK_REALTIME of the node, ns, when it was sampled last
     slept: bool  # its main thread did not run while it was sampled
+    source: Source = "verdict"
 
 
 def progress_of(judgement: Judgement) -> dict[ProcessKey, RankProgress]:

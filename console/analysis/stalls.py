@@ -1,6 +1,7 @@
-"""Jobs that appear to stand still, from what is known without reading stacks: sleeping main threads, watched steps.
+"""Jobs that appear to stand still: sleeping main threads, watched steps, light stack samples, silent connections.
 
-A rank that waits for requests sleeps as well, so this says when to read stacks; the verdict comes from these.
+A rank that waits for requests sleeps as well, and one that computes at length stays in its place, so this says when to
+capture; the verdict comes from the captured stacks.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from ..text.nodeset_fold import fold_numbers
 STEPS: Final = 3.0
 #: A step counter is read every few seconds: only after this many readings without a change it stands still.
 READINGS: Final = 2.5
+#: Samples of its place after which a rank is known to stay there.
+LEAST_SAMPLES: Final = 3
+#: While a job starts, compiles or writes a checkpoint, this many times the seconds without progress count.
+LONG_ACTIVITY: Final = 20.0
 #: Steps that a rank must have been seen to make before their duration is known.
 LEAST_STEPS: Final = 2
 
@@ -35,6 +40,12 @@ class RankActivity(msgspec.Struct, frozen=True):
     step_age_s: float | None = None  # since its watched step was seen to change, or was first read
     step_s: float | None = None  # median duration of a step; 0.0 while steps advance, where it is not used
     read_every_s: float = 0.0  # interval at which the step is read
+    place_s: float | None = None  # at one line of its code in all light samples, for at least this long
+    path_s: float | None = None  # in one function of its code
+    samples: int = 0  # consecutive samples in that function
+    quiet_s: float | None = None  # its data connections are silent for this long; 0.0: they are not; None: it has none
+    is_patient: bool = False  # it starts, compiles or writes a checkpoint
+    advances: bool | None = None  # its GPU exchanges data with others; None: unknown
 
 
 class Suspicion(msgspec.Struct, frozen=True):
@@ -47,8 +58,10 @@ class Suspicion(msgspec.Struct, frozen=True):
 
 
 def least_stall_s(ranks: Sequence[RankActivity], stall_s: float) -> float:
-    """Seconds without progress that count: `stall_s`, or more where steps of this job are longer."""
+    """Seconds without progress that count: `stall_s`, or more where steps of this job are longer or it starts."""
     steps = [rank.step_s for rank in ranks if rank.step_s is not None]
+    if any(rank.is_patient for rank in ranks):
+        stall_s *= LONG_ACTIVITY
     return max(stall_s, STEPS * median(steps)) if steps else stall_s
 
 
@@ -81,4 +94,21 @@ def _suspicion(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Su
     needed_s = max([least_s, *(READINGS * rank.read_every_s for rank in ranks)])
     if ages and min(ages) >= needed_s:
         return Suspicion(job, min(ages), (), f"the watched step has not changed for {seconds(min(ages))}")
-    return None
+    return _held(job, ranks, least_s) if not ages else None
+
+
+def _held(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Suspicion | None:
+    """A job all of whose ranks stay where they are, while nothing shows that it goes on.
+
+    Where connections carried data and are silent, ranks may run within one function, as code that polls does; elsewhere
+    they must stay at one line.
+    """
+    if any(rank.advances or rank.samples < LEAST_SAMPLES or rank.path_s is None for rank in ranks):
+        return None
+    quiet = [rank.quiet_s for rank in ranks if rank.quiet_s is not None]
+    held = [rank.path_s if quiet else rank.place_s for rank in ranks]
+    since_s = min([*quiet, *(seconds_ for seconds_ in held if seconds_ is not None)])
+    if since_s < least_s:
+        return None
+    silent = " and its connections carry no data" if quiet else ""
+    return Suspicion(job, since_s, (), f"no rank has left its place for {seconds(since_s)}{silent}")

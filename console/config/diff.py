@@ -26,7 +26,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 #: Keys of [watch] that take effect at once; another one would take effect at the next start.
-_FOLLOWED = frozenset({"watch.locals", "watch.every_s", "watch.stall_s"})
+_FOLLOWED = frozenset({"watch.locals", "watch.every_s", "watch.sample_stacks", "watch.stall_s"})
 
 
 def difference(old: Config, new: Config) -> Changes:

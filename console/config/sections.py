@@ -155,11 +155,19 @@ class WatchConfig(Section, frozen=True):
             is_global=True,
         ),
     ] = 10.0
+    sample_stacks: Annotated[
+        bool,
+        _about(
+            "the place of each rank's main thread is sampled by py-spy, every 10 seconds or more often if stall_s is"
+            " short; ends by itself where it makes a job slower",
+            is_global=True,
+        ),
+    ] = True
     stall_s: Annotated[
         float,
         _about(
-            "a job is diagnosed by itself when a main thread sleeps, or the watched step stands still, for this long,"
-            " seconds; longer where three steps take longer; 0: off",
+            "a job without progress for this long is diagnosed by itself, seconds; longer where three steps take"
+            " longer, 20 times as long while it starts, compiles or writes a checkpoint; 0: off",
             ge=0,
             le=86400,
             is_global=True,

@@ -22,6 +22,7 @@ from ..records import (
     Log,
     Node,
     PgStatus,
+    Place,
     Rank,
     RankStat,
     RawRecord,
@@ -228,6 +229,7 @@ class NodeQuota:
             self._forget(kind, key)
             if kind is Rank:
                 self._forget(RankStat, key)
+                self._forget(Place, key)
             return None
         if previous is None and len(sizes) >= limit:
             return f"more than {limit} records of one kind ({spec.name})"

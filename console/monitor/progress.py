@@ -1,4 +1,4 @@
-"""The progress of ranks, as long as the verdict that it comes from still holds."""
+"""The progress of ranks: what shows without a capture, and the verdict as long as it holds."""
 
 from __future__ import annotations
 
@@ -6,27 +6,60 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..analysis.hang.diagnosis import Judgement
+from ..analysis.live_progress import Signs, live_progress, prevailing
 from ..analysis.rank_progress import RankProgress, progress_of
 from ..core.store import ProcessKey, RankNow, Store
 from ..core.versioned_table import Table
 from ..records.kinds import is_gone
 from .hang import evaluation
+from .rank_signs import current_place, signs_of
 
 #: ns. A rank that progressed is known to do so for this long after its last sample.
 LASTS_NS: Final = 60_000_000_000
+#: Seconds after which a watched step that does not change is no sign of progress.
+LEAST_S: Final = 30.0
 #: ns. Samples of stacks and figures of a rank are taken by different threads of the agent.
 SLACK_NS: Final = 2_500_000_000
 
 
 def progress_in(store: Store) -> Mapping[ProcessKey, RankProgress]:
-    """The progress of the ranks in a store, from the verdicts on its captures."""
-    return current_progress(store.ranks, evaluation(store).judgements()) if len(store.captures) else {}
+    """The progress of all live ranks in a store."""
+    return current_progress(store, evaluation(store).judgements() if len(store.captures) else ())
 
 
-def current_progress(
+def current_progress(store: Store, judgements: Sequence[Judgement]) -> Mapping[ProcessKey, RankProgress]:
+    """The progress of live ranks by process; `judgements` are those on their jobs."""
+    verdicts = verdict_progress(store.ranks, judgements)
+    jobs: dict[tuple[str, int], list[Signs]] = {}
+    for key, now in store.ranks.items():
+        if not is_gone(now.rank) and now.stat is not None:
+            jobs.setdefault((now.rank.job, now.rank.attempt), []).append(_signs(store, key, now))
+    progress = {**verdicts}
+    for ranks in jobs.values():
+        for key, live in live_progress(ranks, LEAST_S).items():
+            progress[key] = prevailing(verdicts.get(key), live)
+    return progress
+
+
+def _signs(store: Store, key: ProcessKey, now: RankNow) -> Signs:
+    rank, stat, place = now.rank, now.stat, current_place(now)
+    assert stat is not None
+    made = store.steps.newest((rank.job, rank.attempt, rank.rank), 1) if rank.rank is not None else None
+    is_own = made is not None and made[0] == (rank.pid, rank.start_ticks) and bool(made[1])
+    step_age_s = (stat.mono - made[1][0].mono) / 1e9 if made is not None and is_own else None
+    if place is None:
+        return Signs(key, stat.t, stat.step, step_age_s)
+    return Signs(
+        key, stat.t, stat.step, step_age_s, signs_of(store).facts(key, place), (stat.t - place.sampled) / 1e9,
+        (place.sampled - place.path_since) / 1e9, place.samples, now.places,
+        0 if now.quiet_since is not None else place.moved_bytes,
+    )  # fmt: skip
+
+
+def verdict_progress(
     ranks: Table[ProcessKey, RankNow], judgements: Sequence[Judgement]
-) -> Mapping[ProcessKey, RankProgress]:
-    """The progress of live ranks by process. Without those that have done something since they were sampled."""
+) -> dict[ProcessKey, RankProgress]:
+    """The progress by the verdicts on their jobs. Without ranks that have done something since they were sampled."""
     progress = {}
     for judgement in judgements:
         for key, entry in progress_of(judgement).items():

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement
+from ..analysis.places import PATIENT
 from ..analysis.stalls import LEAST_STEPS, JobKey, RankActivity, Suspicion, suspicions
 from ..config.sections import WatchConfig
 from ..core.derived import Throttle
-from ..core.store import Store
+from ..core.store import ProcessKey, RankNow, Store
+from ..records import Rank
 from ..records.kinds import is_gone
 from .hang import evaluation, verdict_finding
+from .rank_signs import current_place, quiet_s, signs_of
 
 #: Seconds between two evaluations, and the pause after one in multiples of its CPU time: at most 2 % of a core.
 EVERY_S, PAUSE = 1.0, 50.0
@@ -43,6 +46,7 @@ class StallWatch:
     def __init__(self, store: Store, config: WatchConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._config, self._clock = store, config, clock
         self._throttle = Throttle(EVERY_S, PAUSE, clock)
+        self._signs = signs_of(store)
         self._diagnosed: dict[JobKey, _Diagnosed] = {}
 
     def follow(self, config: WatchConfig) -> None:
@@ -99,7 +103,8 @@ class StallWatch:
         return is_due
 
     def _activities(self) -> Iterator[RankActivity]:
-        for now in self._store.ranks.values():
+        transfers: dict[JobKey, Mapping[int, bool | None]] = {}
+        for key, now in self._store.ranks.items():
             rank, stat = now.rank, now.stat
             if is_gone(rank) or stat is None:
                 continue
@@ -116,7 +121,32 @@ class StallWatch:
                         for after, before in pairwise(made[1])
                     )
             asleep_s = 0.0 if now.asleep_since is None else (stat.mono - now.asleep_since) / 1e9
-            yield RankActivity(rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._config.every_s)
+            yield RankActivity(
+                rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._config.every_s,
+                **self._place(key, now), advances=self._transfers(rank, transfers),
+            )  # fmt: skip
+
+    def _transfers(self, rank: Rank, by_job: dict[JobKey, Mapping[int, bool | None]]) -> bool | None:
+        """Whether the GPU of a rank exchanges data with others."""
+        if not len(self._store.gpu_processes) or rank.rank is None:
+            return None
+        job = (rank.job, rank.attempt)
+        if job not in by_job:
+            by_job[job] = self._signs.transfers(*job)
+        return by_job[job].get(rank.rank)
+
+    def _place(self, key: ProcessKey, now: RankNow) -> dict[str, Any]:
+        """The fields of a rank that its light stack samples show; none where they are old."""
+        place = current_place(now)
+        if place is None:
+            return {}
+        return {
+            "place_s": (place.sampled - place.since) / 1e9,
+            "path_s": (place.sampled - place.path_since) / 1e9,
+            "samples": place.samples,
+            "quiet_s": None if place.moved_bytes is None else quiet_s(now),
+            "is_patient": self._signs.facts(key, place).activity in PATIENT,
+        }
 
 
 def _is_late(judgement: Judgement) -> bool:

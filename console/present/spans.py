@@ -124,6 +124,7 @@ RANK_STATUS: dict[str, Status] = {
     "progressing": "ok",
     "compiling": "ok",
     "checkpointing": "ok",
+    "evaluating": "ok",
     "starting": "ok",
     "stalled": "failed",
     "waiting": "warning",

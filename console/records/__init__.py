@@ -44,6 +44,7 @@ from .process import (
     JobState,
     Output,
     OutputStream,
+    Place,
     Process,
     Rank,
     RankStat,
@@ -55,8 +56,8 @@ from .topology import Ancestor, End, EndKind, Link, LinkType, Nic
 
 AnyRecord = (
     ConsoleRecord | NodeState | Node | Inventory | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent
-    | GpuProcess | Nic | Link | Process | Rank | RankStat | Output | Stack | Connection | Collective | PgStatus | Job
-    | JobNode | Log | Mark | Gap | Finding | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost
+    | GpuProcess | Nic | Link | Process | Rank | RankStat | Place | Output | Stack | Connection | Collective | PgStatus
+    | Job | JobNode | Log | Mark | Gap | Finding | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost
     | ClockWindow | ClockNode
 )  # fmt: skip
 

@@ -111,6 +111,7 @@ _ROWS: Final = (
         process.RankStat, "figure", *_PROCESS, **_ENTITY, labels=("job", "attempt", "rank"), is_resumed=True,
         metric_family="rank",
     ),
+    _spec(process.Place, "figure", *_PROCESS, **_ENTITY, is_resumed=True),
     # of a job of 4,096 ranks: two outputs each, and their launchers
     _spec(
         process.Output, "state", *_PROCESS, "stream", "path", "attempt", quota="entities", is_large=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Count, Int, Record
+from .capture import StackFrame
 
 RankState = Literal["moving", "idle", "stopped", "uninterruptible", "zombie", "unknown", "waiting", "stuck"]
 RankStatus = Literal["present", "exited", "stale", "no_permission", "withdrawn"]
@@ -117,6 +118,27 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     step: Int | None = None  # from the watched step counter; None without one
     watched: dict[str, Watched] | None = None  # [watch] locals by name, as last read; without undefined ones
     watched_at: Int | None = None  # time of that read, CLOCK_REALTIME of the node, ns
+
+
+class Place(Record, tag="place", kw_only=True):
+    """Where the main thread of a rank was in the newest light sample of its stack; one per rank and sample.
+
+    Calls into Python's standard library at the inner end do not distinguish places. Times are CLOCK_REALTIME of the
+    node, ns. Nothing is sent of a rank whose stack cannot be read.
+    """
+
+    job: str  # id of the job
+    attempt: Count = 0  # restart attempt of the job, from 0
+    rank: Count | None  # global rank; None if unknown
+    pid: Count  # process id on the node
+    start_ticks: Count  # start time of the process, in clock ticks after boot
+    frames: tuple[StackFrame, ...]  # innermost calls of the main thread, outermost first; without source lines
+    since: Int  # the first of the consecutive samples with the same lines
+    path_since: Int  # the first of the consecutive samples in the same calls; the line of the innermost may differ
+    sampled: Int  # time of this sample
+    samples: Count  # consecutive samples in the same calls, this one included
+    slept: bool = False  # the main thread had not run since the previous sample, so its stack was not read again
+    moved_bytes: Count | None = None  # by its TCP connections since the previous sample; None: none carries data
 
 
 JobNodeState = Literal["dispatching", "running", "completed", "failed", "stopping", "stopped"]

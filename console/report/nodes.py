@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..analysis.jobs import JobRanks, RankSummary
-from ..analysis.rank_progress import ProgressState, RankProgress
+from ..analysis.rank_progress import ProgressState, RankProgress, Source
 from ..core.store import GpuKey, GpuNow, NodeNow, ProcessKey, Store
 from ..core.store.freshness import gpu_stale_ns
 from ..monitor.coverage import NodeCoverage
@@ -204,10 +204,9 @@ class RankLine(msgspec.Struct):
     pid: int
     gpu: str | None
     state: str  # of its process: moving, idle, stopped, …
-    progress: (
-        ProgressState | None
-    )  # progressing, waiting, stalled, compiling, checkpointing, starting; None where unknown
-    progress_evidence: str | None  # what it does, and the verdict on its job
+    progress: ProgressState | None  # progressing, waiting, stalled, compiling, …; None of a rank that has ended
+    progress_evidence: str | None  # what it does, and since when
+    progress_source: Source | None  # steps, connections, gpu, stacks (light samples), verdict
     step: int | None
     source: str
     watched: dict[str, Watched] | None  # [watch] locals by name; None where none was read
@@ -225,6 +224,7 @@ def rank_line(row: RankSummary, progress: Mapping[ProcessKey, RankProgress]) -> 
     entry = progress.get((row.node, row.pid, row.start_ticks))
     return line_of(
         RankLine, row, progress=entry.state if entry else None, progress_evidence=entry.evidence if entry else None,
+        progress_source=entry.source if entry else None,
         watched=None if row.watched is None else dict(row.watched),
     )  # fmt: skip
 

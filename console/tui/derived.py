@@ -81,7 +81,7 @@ class JobFold:
         ranks = self._store.ranks
         records = {key: (ranks[key].rank, ranks[key].stat) for key in ranks}
         nodes = [node.state for node in self._nodes.values() if node.state is not None]
-        progress = current_progress(ranks, [job.judgement for job in self._diagnoses]) if self._diagnoses else {}
+        progress = current_progress(self._store, [job.judgement for job in self._diagnoses])
         return partial(fold_jobs, records, nodes, self._ages, progress)
 
 

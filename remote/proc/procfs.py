@@ -53,9 +53,12 @@ class Stat(object):
 
 
 class Status(object):
-    """/proc/PID/status: real uid, innermost pid, context switches, tracer, memory swapped out."""
+    """/proc/PID/status: real uid, innermost pid, context switches, tracer, memory swapped out.
 
-    __slots__ = ("ns_pid", "swapped_bytes", "switches", "tracer_pid", "uid")
+    `switches` are all of the thread, `waits` the voluntary ones.
+    """
+
+    __slots__ = ("ns_pid", "swapped_bytes", "switches", "tracer_pid", "uid", "waits")
 
     def __init__(self, data: bytes) -> None:
         uids = _line(data, b"\nUid:")
@@ -68,6 +71,7 @@ class Status(object):
         self.swapped_bytes = int(swapped[0]) * 1024 if swapped else None
         voluntary = _line(data, b"\nvoluntary_ctxt_switches:")
         involuntary = _line(data, b"\nnonvoluntary_ctxt_switches:")
+        self.waits = int(voluntary[0]) if voluntary else None
         self.switches = int(voluntary[0]) + int(involuntary[0]) if voluntary and involuntary else None
 
 

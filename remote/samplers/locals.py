@@ -1,7 +1,8 @@
-"""Watched variables of the ranks' code, read by py-spy without stopping the ranks (`--nonblocking`).
+"""Places and watched variables of the ranks, read by py-spy without stopping the ranks (`--nonblocking`).
 
-A name with dots is an attribute, of a variable or of any object of a class: `self.step`, `Trainer.state.global_step`.
-Only the values of configured names leave the node. The CPU cost is measured, reported in `agent_cost` and limited.
+One read serves both. A name with dots is an attribute, of a variable or of any object of a class: `self.step`,
+`Trainer.state.global_step`. Of variables, only the values of configured names leave the node. The CPU cost is measured,
+reported in `agent_cost` and limited.
 """
 
 import math
@@ -16,6 +17,7 @@ from ..proc.procfs import ProcFs, printable
 from ..stacks import objects, py_spy
 from ..stacks.readers import StackReader, is_library
 from .base import Sampler
+from .places import PlaceTracker, SamplingEffect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Share of the agent's CPU budget for reading variables.
 SHARE = 0.5
+#: Share of a round over which the reads of its ranks are spread, so that it ends before the next one begins.
+SPREAD = 0.8
 #: Seconds until a rank that could not be read is tried again.
 RETRY_S = 60.0
 #: Seconds over which the cost is averaged.
@@ -44,10 +48,11 @@ STEPS = ("step", "global_step", "iteration", "iter_num", "it")
 
 
 class WatchedSampler(Sampler):
-    """Publishes `context.shared["watched"]`, which the process sampler adds to `rank_stat`; posts no records.
+    """Posts the `place` of each rank, and publishes variables, which the process sampler adds to `rank_stat`.
 
-    Rounds begin at whole multiples of `every_s` of the wall clock, the same on all nodes, so that the steps of ranks
-    can be compared; a round that exceeds its share of CPU delays the next one by whole multiples.
+    Rounds that read variables begin at whole multiples of `watch_every_s` of the wall clock, the same on all nodes, so
+    that the steps of ranks can be compared; the reads of rounds without them are spread. A round that exceeds its share
+    of CPU delays the next one by whole multiples.
 
     `context.shared["watched"]` is {(pid, start_ticks): (instant, {name: value})}; the instant is CLOCK_REALTIME, ns.
     `context.shared["watch_cpu_pct"]` is the recent cost of reading, % of one core.
@@ -60,7 +65,14 @@ class WatchedSampler(Sampler):
         self._agent = agent
         self._procfs = ProcFs(context.proc)
         self._names: "tuple[str, ...]" = ()
-        self._every_s = 10.0
+        self._places: "PlaceTracker | None" = None  # None: places are not sampled
+        self._effect = SamplingEffect()
+        self._ended = False  # sampling made a job slower
+        self._settings: "tuple[tuple[str, ...], float, float] | None" = None
+        self._every_s = 10.0  # between two rounds; of `_parts` rounds the first reads variables
+        self._parts = 1
+        self._reads_variables = False  # in this round
+        self._round = (0.0, 1)  # time.monotonic() at which this one began, and its ranks
         self._values_by_rank: dict[ProcessKey, tuple[int, Fields]] = {}
         self._waiting: Deque[ProcessKey] = deque()  # keys of the ranks still to be read in this round
         self._retry: dict[ProcessKey, float] = {}  # key → time.monotonic() of the next attempt
@@ -80,33 +92,62 @@ class WatchedSampler(Sampler):
         self._agent.on_end(commands.end_all)
 
     def tick(self, now: float) -> "Iterable[Fact]":
-        """Read the ranks of the current round; yields no records."""
+        """Read the ranks of the current round; a `place` of each."""
         self._follow_settings()
-        if not self._names:
-            return iter(())
+        facts: "list[Fact]" = []
+        if not self._names and self._places is None:
+            return facts
         ranks = self._ranks()
         for table in (self._values_by_rank, self._retry):
             for key in [key for key in table if key not in ranks]:
                 del table[key]
         if ranks and self._is_py_spy_settled() and (self._waiting or self._round_begins()):
-            self._read_round(ranks)
+            self._read_round(ranks, facts)
         self._publish_cost(time.monotonic())
-        self.context.shared["watched"] = dict(self._values_by_rank)
-        return iter(())
+        if self._names:
+            self.context.shared["watched"] = dict(self._values_by_rank)
+        if self._places is not None:
+            self._places.retain(ranks)
+            self._measure(ranks, facts)
+        return facts
+
+    def _measure(self, ranks: "dict[ProcessKey, RankRef]", facts: "list[Fact]") -> None:
+        """End sampling where it makes a job slower."""
+        sampled = {(fields["pid"], fields["start_ticks"]) for _, fields in facts if not fields["slept"]}
+        for key in ranks:
+            try:
+                waits = self._procfs.status(key[0]).waits
+            except (OSError, ValueError):
+                continue
+            self._effect.add(key, time.monotonic(), waits, key in sampled)
+        self._effect.retain(ranks)
+        lost = self._effect.lost()
+        if lost is not None:
+            self._ended, self._settings = True, None
+            text = "the stacks of ranks are no longer sampled: steps took %.1f %% longer with it" % (100 * lost)
+            self._agent.log("warning", text, "set [watch] sample_stacks = false to switch it off from the start")
 
     def _follow_settings(self) -> None:
-        """Use the current names and interval, which the console may change while the agent runs."""
-        names = tuple(self._agent.config.get("watch_locals") or ())[:MAX_NAMES]
-        every_s = float(self._agent.config.get("watch_every_s", 10.0))
-        if (names, every_s) == (self._names, self._every_s):
+        """Use the current names and intervals, which the console may change while the agent runs."""
+        config = self._agent.config
+        names = tuple(config.get("watch_locals") or ())[:MAX_NAMES]
+        every_s = float(config.get("watch_every_s", 10.0))
+        place_s = 0.0 if self._ended else float(config.get("watch_place_s", 0.0))
+        if (names, every_s, place_s) == self._settings:
             return
         if names != self._names:
             for table in (self._values_by_rank, self._retry, self._waiting, self._logged):
                 table.clear()
-            if not names:
-                self.context.shared["watched"] = {}
-                self.context.shared.pop("watch_cpu_pct", None)
-        self._names, self._every_s, self._due = names, every_s, 0.0
+        if not names:
+            self.context.shared["watched"] = {}
+            self.context.shared.pop("watch_cpu_pct", None)
+        self._settings, self._names, self._due = (names, every_s, place_s), names, 0.0
+        self._parts = max(1, math.ceil(every_s / place_s)) if names and place_s else 1
+        self._every_s = every_s / self._parts if names else place_s or every_s
+        if not place_s:
+            self._places = None
+        elif self._places is None:
+            self._places = PlaceTracker(self._procfs)
 
     def _ranks(self) -> "dict[ProcessKey, RankRef]":
         snapshot = self.context.shared.get("processes")
@@ -124,31 +165,56 @@ class WatchedSampler(Sampler):
         time.sleep(max(0.0, left))
         return True
 
-    def _read_round(self, ranks: "dict[ProcessKey, RankRef]") -> None:
-        began = time.monotonic()
+    def _read_round(self, ranks: "dict[ProcessKey, RankRef]", facts: "list[Fact]") -> None:
+        now = time.monotonic()
         if not self._waiting:
-            self._waiting.extend(key for key in sorted(ranks) if self._retry.get(key, 0.0) <= began)
-            self._round_cost_s = 0.0
-        while self._waiting and time.monotonic() < began + TICK_S:
+            self._begin_round(ranks, now)
+        while self._waiting and time.monotonic() < now + TICK_S and self._is_next_due():
             key = self._waiting.popleft()
             if key in ranks:
-                self._read(key, ranks[key])
+                self._read(key, ranks[key], facts)
         if not self._waiting:
             share = SHARE * self._agent.config.get("cpu_budget_pct", 2) / 100.0
             rounds = max(1.0, math.ceil(self._round_cost_s / share / self._every_s))
-            wall = time.time()
-            self._due = time.monotonic() + (wall // self._every_s + rounds) * self._every_s - wall
+            began = self._round[0]
+            wall = time.time() - (time.monotonic() - began)  # at the beginning of this round
+            self._due = began + (wall // self._every_s + rounds) * self._every_s - wall
 
-    def _read(self, key: "ProcessKey", rank: "RankRef") -> None:
+    def _begin_round(self, ranks: "dict[ProcessKey, RankRef]", now: float) -> None:
+        is_first = self._parts == 1 or round(time.time() / self._every_s) % self._parts == 0
+        self._reads_variables = bool(self._names) and (is_first or not self._values_by_rank)
+        if self._reads_variables or self._places is not None:
+            self._waiting.extend(key for key in sorted(ranks) if self._retry.get(key, 0.0) <= now)
+        self._round = (now, max(1, len(self._waiting)))
+        self._round_cost_s = 0.0
+
+    def _is_next_due(self) -> bool:
+        """Whether the next rank of this round is due: without variables, the reads are spread over the round."""
+        began, count = self._round
+        index = count - len(self._waiting)
+        return self._reads_variables or time.monotonic() >= began + SPREAD * self._every_s * index / count
+
+    def _read(self, key: "ProcessKey", rank: "RankRef", facts: "list[Fact]") -> None:
         before, began = _children_cpu_s(), time.monotonic()
+        places = self._places
+        if places is not None and not self._reads_variables and places.slept(key):
+            facts.append(places.sample(rank, None, None))
+            return
+        switches = places.switches(key[0]) if places is not None else None
         try:
-            values = self._values(key, rank)
+            threads = self._threads(key[0])
+            values = self._values(key, rank, threads) if self._reads_variables else None
         except py_spy.StackError as error:
             self._values_by_rank.pop(key, None)
             self._retry[key] = began + RETRY_S
+            if places is not None:
+                places.forget(key)
             self._log_once(error, rank)
         else:
-            self._values_by_rank[key] = (stamps.realtime_ns(), values)
+            if values is not None:
+                self._values_by_rank[key] = (stamps.realtime_ns(), values)
+            if places is not None:
+                facts.append(places.sample(rank, threads, switches))
             self._retry.pop(key, None)
         ended = time.monotonic()
         # py-spy has one thread: CPU time beyond the elapsed time belongs to a concurrent capture
@@ -156,12 +222,16 @@ class WatchedSampler(Sampler):
         self._costs.append((ended, cost_s))
         self._round_cost_s += cost_s
 
-    def _values(self, key: "ProcessKey", rank: "RankRef") -> "Fields":
-        """The variables of one process. Raises StackError."""
-        pid, blobs = key[0], self._agent.blobs
+    def _threads(self, pid: int) -> "list[py_spy.PythonThread]":
+        """The threads of one process, with the variables where this round reads them. Raises StackError."""
+        blobs = self._agent.blobs
         reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
-        _, threads = reader.read(pid, PROCESS_S, frozenset(self._names))
-        threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main thread first
+        return reader.read(pid, PROCESS_S, frozenset(self._names if self._reads_variables else ()))[1]
+
+    def _values(self, key: "ProcessKey", rank: "RankRef", read: "list[py_spy.PythonThread]") -> "Fields":
+        """The variables of one process."""
+        pid = key[0]
+        threads = sorted(read, key=lambda thread: thread.os_thread_id != pid)  # the main thread first
         values: Fields = {}
         if any("." in name for name in self._names) or any(_has_cells(thread) for thread in threads):
             try:
@@ -185,7 +255,8 @@ class WatchedSampler(Sampler):
         """Log each status once, not once per rank."""
         if error.status not in self._logged and error.status != "gone":
             self._logged.add(error.status)
-            text = "watched variables of rank %s cannot be read: %s" % (rank.rank, error.text)
+            what = "watched variables" if self._names else "the stack"
+            text = "%s of rank %s cannot be read: %s" % (what, rank.rank, error.text)
             self._agent.log("warning", text, error.try_)
 
     def _publish_cost(self, now: float) -> None:

@@ -98,6 +98,11 @@ def is_library(file: str) -> bool:
     return _LIBRARY.search(file) is not None
 
 
+def is_standard(file: str) -> bool:
+    """Whether a file belongs to Python itself: not to the job, and not to an installed package."""
+    return is_library(file) and "-packages/" not in file
+
+
 class SourceLines(object):
     """Source files of a capture, each read once."""
 

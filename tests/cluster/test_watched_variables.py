@@ -24,7 +24,7 @@ def stats_of(watch: LiveFleet) -> dict[int, RankStat]:
 
 
 async def test_no_variables_are_read_without_a_watch_setting(rig: Rig, tmp_path: Path) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[rig.nodes[0].name])
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[rig.nodes[0].name], watch={"sample_stacks": False})
     with start_ring(rig, rig.nodes[:1], nproc_per_node=1) as job:
         job.wait_ready()
         async with started_fleet(hosts) as watch:

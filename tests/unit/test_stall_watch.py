@@ -8,7 +8,7 @@ from gconsole.analysis.stalls import Suspicion
 from gconsole.config.sections import WatchConfig
 from gconsole.core.store import Store
 from gconsole.monitor.stall_watch import AGAIN_S, LONGEST_S, StallWatch
-from gconsole.records import Rank, RankStat, Stack, StackFrame
+from gconsole.records import Place, Rank, RankStat, Stack, StackFrame
 
 SECOND = 1_000_000_000
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -195,3 +195,58 @@ def test_a_job_whose_stacks_cannot_be_read_is_a_warning_without_a_culprit():
     suspected = job.watch.due()
     [finding] = job.watch.diagnosed(suspected)
     assert (finding.id, finding.severity, finding.culprits) == ("job_stalled", "warning", ())
+
+
+class SpinningJob(WatchedJob):
+    """Two ranks that never sleep, with a light stack sample each every `every_s`."""
+
+    def spin(self, seconds, *, moved_bytes=(0, 0), paths=("poll", "poll"), every_s=10, frames=()):
+        due = []
+        for _ in range(seconds):
+            due += self.run(1, switches=(3.0, 3.0), state="R")
+            if self.at_s % every_s == 0:
+                self.store.apply([self.place(rank, paths[rank], moved_bytes[rank], frames) for rank in (0, 1)])
+        return due
+
+    def place(self, rank, path, moved_bytes, frames):
+        at = self.at_s * SECOND
+        before = self.store.ranks[("node1", 100 + rank, 7)].place
+        path = path if isinstance(path, str) else path(self.at_s)
+        same = before is not None and before.frames[-1].function == path
+        stack = (StackFrame("main", TRAIN, 3), *frames, StackFrame(path, TRAIN, 9))
+        return Place(
+            **self.head(rank), frames=stack, since=at,
+            path_since=before.path_since if same else at, sampled=at, samples=before.samples + 1 if same else 1,
+            moved_bytes=moved_bytes,
+        )  # fmt: skip
+
+
+def test_job_that_spins_without_moving_data_is_due_after_the_limit():
+    job = SpinningJob()
+    [(at_s, [suspicion]), *_] = job.spin(80)
+    assert 1_040 <= at_s <= 1_052
+    assert suspicion.since_s >= 30.0
+    assert suspicion.since_s <= at_s - 1_010, "no longer than it was sampled there"
+
+
+def test_job_that_exchanges_data_or_changes_its_places_is_not():
+    assert SpinningJob().spin(200, moved_bytes=(900_000, 900_000)) == []
+    assert SpinningJob().spin(200, paths=("poll", lambda at_s: f"phase{at_s % 3}")) == []
+
+
+def test_job_whose_data_connections_are_silent_between_two_exchanges_is_not():
+    job = SpinningJob()
+    for _ in range(10):
+        assert job.spin(20) == []
+        assert job.spin(10, moved_bytes=(10_000_000, 10_000_000)) == []
+
+
+def test_old_samples_of_places_say_nothing():
+    job = SpinningJob()
+    job.spin(29)
+    assert job.run(70, switches=(3.0, 3.0), state="R") == []
+
+
+def test_rank_that_starts_may_take_longer():
+    starts = (StackFrame("_find_and_load", "<frozen importlib._bootstrap>", 1027),)
+    assert SpinningJob().spin(300, frames=starts) == []

@@ -8,7 +8,20 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from ...records import AgentCost, Failure, Gpu, GpuDigest, GpuInfo, Host, Node, NodeState, Rank, RankStat, Stack
+from ...records import (
+    AgentCost,
+    Failure,
+    Gpu,
+    GpuDigest,
+    GpuInfo,
+    Host,
+    Node,
+    NodeState,
+    Place,
+    Rank,
+    RankStat,
+    Stack,
+)
 from ...records.kinds import SPECS, is_gone
 from ..versioned_table import Table
 
@@ -59,6 +72,10 @@ class RankNow(msgspec.Struct):
     active_ticks: int = 0  # consecutive samples with activity, at most `RECOVERED_TICKS`
     pause_s: float = 0.0  # the last idle time that ended, before it counts as recovered
     longest_pause_s: float = 0.0  # the longest idle time from which it recovered
+    place: Place | None = None  # of its main thread in the newest sample
+    places: int = 0  # samples of its place so far
+    quiet_since: int | None = None  # `t` since which its data connections are silent; None: they are not, or unknown
+    longest_quiet_s: float = 0.0  # the longest silence that ended
 
 
 class RetainedEntries(Generic[K, V]):
@@ -90,6 +107,9 @@ ASLEEP: Final = ("S", "D", "T", "t")
 BACKGROUND_PCT: Final = 5.0
 #: Consecutive active samples after which an idle time was a pause that is over, not a stall that something disturbed.
 RECOVERED_TICKS: Final = 3
+
+#: Bytes per second of a rank's connections below which they are silent: keepalives, the heartbeat of a store.
+QUIET_BYTES_S: Final = 1024.0
 
 
 class RankTable:
@@ -124,6 +144,14 @@ class RankTable:
         self.table.touch(key, version)
         return True
 
+    def add_place(self, record: Place, version: int) -> None:
+        """Update where a rank is."""
+        now = self.table.get(key_of(record))
+        if now is not None:
+            _follow_traffic(now, record)
+            now.place, now.places = record, now.places + 1
+            self.table.touch(key_of(record), version)
+
     def backfill(self, other: RankTable, version: int) -> None:
         """Take idle times from another table, and last figures where this one has none."""
         for key, now in self.table.items():
@@ -133,6 +161,8 @@ class RankTable:
                 now.still_since, now.broken, now.disturbed = past.still_since, past.broken, past.disturbed
                 now.active_ticks, now.asleep_since = past.active_ticks, past.asleep_since
                 now.pause_s, now.longest_pause_s = past.pause_s, past.longest_pause_s
+                now.place, now.places = now.place or past.place, max(now.places, past.places)
+                now.quiet_since, now.longest_quiet_s = past.quiet_since, past.longest_quiet_s
                 self.table.touch(key, version)
 
     def disturb(self, record: Stack) -> None:
@@ -144,9 +174,23 @@ class RankTable:
                 now.still_since = now.broken[1]
 
 
-def key_of(record: Rank | RankStat | Stack) -> ProcessKey:
+def key_of(record: Rank | RankStat | Stack | Place) -> ProcessKey:
     """The process of a record."""
     return (record.node, record.pid, record.start_ticks)
+
+
+def _follow_traffic(now: RankNow, record: Place) -> None:
+    """Update since when the data connections of a rank are silent."""
+    before = now.place
+    if record.moved_bytes is None or before is None or record.sampled <= before.sampled:
+        now.quiet_since = None
+        return
+    seconds = (record.sampled - before.sampled) / 1e9
+    if record.moved_bytes <= QUIET_BYTES_S * seconds:
+        now.quiet_since = now.quiet_since or before.sampled
+    elif now.quiet_since is not None:
+        now.longest_quiet_s = max(now.longest_quiet_s, (before.sampled - now.quiet_since) / 1e9)
+        now.quiet_since = None
 
 
 def _watch(now: RankNow, record: RankStat) -> None:

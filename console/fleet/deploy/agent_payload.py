@@ -38,6 +38,8 @@ STAGE0 = (
     "boot(i,b[n:])"
 )
 
+#: Seconds between two stack samples of a rank at most, and samples that are taken within `stall_s`.
+MOST_PLACE_S, PLACES_PER_STALL = 10.0, 4.0
 _AGENT = "gconsole_remote"
 #: Candidate names of pynvml.
 _NVML_NAME = re.compile(rb"\b_?(?:c_)?(?:nvml|NVML)\w+")
@@ -175,9 +177,16 @@ def start(
     }
 
 
+def place_every_s(watch: WatchConfig) -> float:
+    """Seconds between two stack samples of a rank: several within `stall_s`; 0.0 where none are taken."""
+    if not watch.sample_stacks:
+        return 0.0
+    return min(MOST_PLACE_S, max(1.0, watch.stall_s / PLACES_PER_STALL)) if watch.stall_s else MOST_PLACE_S
+
+
 def watch_settings(watch: WatchConfig) -> dict[str, Any]:
     """What an agent needs of `[watch]`, in the start frame and whenever it changes."""
-    return {"watch_locals": list(watch.locals), "watch_every_s": watch.every_s}
+    return {"watch_locals": list(watch.locals), "watch_every_s": watch.every_s, "watch_place_s": place_every_s(watch)}
 
 
 def blob_chunks(name: str, encoding: str, packed: bytes) -> Iterator[dict[str, Any]]:

@@ -46,3 +46,43 @@ def test_only_the_newest_attempt_of_a_job_counts():
 def test_each_job_stands_for_itself():
     found = suspicions([*ranks(50.0, job="b"), *ranks(0.0, job="a"), *ranks(60.0, job="c")], 30.0)
     assert [suspicion.job[0] for suspicion in found] == ["b", "c"]
+
+
+def held(*path_s, **more):
+    fields = {"asleep_s": 0.0, "place_s": 0.0, "samples": 5, **more}
+    return [RankActivity("llama", 0, rank, path_s=path, **fields) for rank, path in enumerate(path_s)]
+
+
+def test_job_that_spins_is_suspected_where_its_data_connections_are_silent():
+    [suspicion] = suspicions(held(50.0, 41.0, quiet_s=45.0), 30.0)
+    assert (suspicion.since_s, suspicion.ranks) == (41.0, ())
+    assert suspicion.text == "no rank has left its place for 41 s and its connections carry no data"
+
+
+def test_job_without_data_connections_is_only_where_it_stays_at_one_line():
+    assert suspicions(held(60.0, 60.0, place_s=10.0), 30.0) == []
+    [suspicion] = suspicions(held(60.0, 60.0, place_s=35.0), 30.0)
+    assert suspicion.since_s == 35.0
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        held(60.0, 3.0, quiet_s=60.0),  # one rank changes its place
+        held(60.0, 60.0, quiet_s=0.0),  # a native loop that exchanges data
+        held(60.0, None, quiet_s=60.0),  # a rank that was not sampled
+        held(60.0, 60.0, quiet_s=60.0, samples=2),
+        held(60.0, 60.0, quiet_s=60.0, advances=True),
+        held(60.0, 60.0, quiet_s=60.0, step_age_s=5.0, step_s=1.0),
+    ],
+    ids=["another place", "bytes", "no sample", "few samples", "gpu", "steps"],
+)
+def test_job_that_shows_any_sign_of_progress_is_not(healthy):
+    assert suspicions(healthy, 30.0) == []
+
+
+def test_job_that_starts_compiles_or_writes_a_checkpoint_may_take_twenty_times_as_long():
+    busy = held(300.0, 300.0, quiet_s=300.0, is_patient=True)
+    assert suspicions(busy, 30.0) == []
+    assert suspicions(ranks(300.0, 300.0, is_patient=True), 30.0) == []
+    assert len(suspicions(held(601.0, 601.0, quiet_s=601.0, is_patient=True), 30.0)) == 1

@@ -149,7 +149,7 @@ def test_json_report_has_the_documented_field_names():
     }  # fmt: skip
     assert promised <= set(document)
     rank = {"job", "attempt", "rank", "local_rank", "node", "pid", "gpu", "state", "step", "source", "watched"}
-    rank |= {"progress", "progress_evidence"}
+    rank |= {"progress", "progress_evidence", "progress_source"}
     assert set(document["ranks"][0]) == rank
     finding = {
         "id", "severity", "confidence", "culprits", "victims", "text", "evidence", "first_seen", "cleared_at",

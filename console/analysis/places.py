@@ -1,0 +1,61 @@
+"""What a rank does by the place of its main thread in a light stack sample: waiting, compiling, evaluating."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from ..records import StackFrame
+from .hang.rank_state import WAITING
+from .stacks.frame_models import FrameClass
+from .stacks.frames import Reader, is_library
+
+#: What a rank is busy with apart from training.
+Activity = Literal["compiling", "checkpointing", "starting", "evaluating"]
+ACTIVITIES: Final[Mapping[FrameClass, Activity]] = {
+    "compile": "compiling", "checkpoint_io": "checkpointing", "group_setup": "starting", "import": "starting",
+}  # fmt: skip
+#: Activities that take long without any sign of progress.
+PATIENT: Final[frozenset[Activity]] = frozenset({"compiling", "checkpointing", "starting"})
+#: Words in the name of a function that evaluates a model.
+_EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "val"})
+#: A module that is imported runs below this file, also the job's own.
+_IMPORTS: Final = "<frozen importlib._bootstrap"
+#: Classes in which a rank waits for others, or for data.
+_WAITS: Final = WAITING | {"dataloader", "device_wait"}
+
+
+class PlaceFacts(msgspec.Struct, frozen=True):
+    """The meaning of one place."""
+
+    cls: FrameClass | None  # of the innermost call that a frame model matches
+    activity: Activity | None
+    waits: bool  # in a collective, for a message, for data, for a device
+    text: str  # `train.py:88 step`
+
+
+def place_facts(frames: Sequence[StackFrame], reader: Reader) -> PlaceFacts:
+    """The facts of a place, from its innermost frames, outermost first."""
+    trace = reader.trace(tuple(frames))
+    cls = trace.cls
+    activity = ACTIVITIES.get(cls) if cls is not None else None
+    if activity is None and any(frame.file.startswith(_IMPORTS) for frame in frames):
+        activity = "starting"
+    if activity is None and any(_evaluates(frame) for frame in frames):
+        activity = "evaluating"
+    return PlaceFacts(cls, activity, cls in _WAITS, _text(frames))
+
+
+def _evaluates(frame: StackFrame) -> bool:
+    words = frame.function.rsplit(".", 1)[-1].lower().strip("_").split("_")
+    return not is_library(frame.file) and not _EVALUATES.isdisjoint(words)
+
+
+def _text(frames: Sequence[StackFrame]) -> str:
+    own = next((frame for frame in reversed(frames) if not is_library(frame.file)), None)
+    frame = own or (frames[-1] if frames else None)
+    if frame is None:
+        return ""
+    return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line} {frame.function.rsplit('.', 1)[-1]}"
