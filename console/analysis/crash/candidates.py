@@ -110,11 +110,19 @@ def _signals(jobs: JobViews, taken: set[int], has_loose: bool) -> Iterator[Candi
         if code is not None and code < 0 and view.chosen is None and id(view) not in taken and -code in NATIVE_SIGNALS:
             groups.setdefault(-code, []).append(view)
     for number, views in groups.items():
-        if number == 6 and has_loose:
+        if number == 6 and (has_loose or not all(view.has_output for view in views)) and not _is_only_end(views, jobs):
             continue
         category = "abort" if number == 6 else "segfault"
         failure = failure_of(category, SIGNAL_NAMES.get(number, f"signal {number}"), f"exit code {-number}")
         yield timed(Candidate("signalled", failure, views, "certain"))
+
+
+def _is_only_end(views: list[RankView], jobs: JobViews) -> bool:
+    """Whether one rank aborted and all others lost a peer: it was not the watchdog of a rank that waited."""
+    others = [view for view in jobs.ranks if view is not views[0]]
+    return len(views) == 1 and bool(others) and all(
+        view.chosen is not None and view.chosen.category == "peer_closed" for view in others
+    )  # fmt: skip
 
 
 def _lost_nodes(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:

@@ -97,7 +97,7 @@ def _table(*rows: tuple[str, str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
 #: Matched in this order against `type: message` and the next lines; the first match decides.
 _PATTERNS: Final = _table(
     # What a rank reports about a report: the launcher's own exceptions.
-    ("launcher_report", r"^(?:\S*\.)?(?:ChildFailedError|CalledProcessError: Command .*(?:-m|python|torchrun|accelerate)|ProcessExitedException)"),
+    ("launcher_report", r"^(?:\S*\.)?(?:ChildFailedError|CalledProcessError: Command .{0,1000}(?:-m|python|torchrun|accelerate)|ProcessExitedException)"),
     ("terminated", r"^(?:\S*\.)?SignalException|got signal: 15|is killed by signal: Terminated|[Ss]ignal 15 \(SIGTERM\)|^SIGTERM|terminated by signal 15"),
     ("interrupted", r"^(?:\S*\.)?KeyboardInterrupt|got signal: 2\b|is killed by signal: Interrupt"),
     ("outside", r"\b(?:SIGTERM|preempt(?:ed|ion)) (?:signal )?(?:was )?received|^(?:\S*\.)?Preempt\w*(?:Error|Exception|Signal)?\b"),
@@ -110,7 +110,7 @@ _PATTERNS: Final = _table(
     ("cuda_setup", r"No CUDA GPUs are available|not compiled with CUDA|invalid device ordinal|driver version is insufficient|driver on your system is too old|no kernel image"
                    r"|Found no NVIDIA driver|system not yet initialized|no CUDA-capable device|CUDA unknown error|driver initialization failed|forward compatibility was attempted"
                    r"|device\(s\) is/are busy or unavailable|devices? unavailable|CUDA_ERROR_NO_DEVICE|libcuda\.so"),
-    ("shm_full", r"out of shared memory|Error while creating shared memory segment|unable to (?:open|write to|resize|allocate) (?:file|shared memory).*(?:/torch_|shm)|/dev/shm.*No space|No space left on device.*(?:/dev/shm|/nccl-)|is killed by signal: Bus error"),
+    ("shm_full", r"out of shared memory|Error while creating shared memory segment|unable to (?:open|write to|resize|allocate) (?:file|shared memory).{0,200}(?:/torch_|shm)|/dev/shm.{0,200}No space|No space left on device.{0,300}(?:/dev/shm|/nccl-)|is killed by signal: Bus error"),
     ("disk_full", r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|not enough space on the disk|PytorchStreamWriter failed|ENOSPC|file write failed"),
     ("oom_killed", r"^ray\.exceptions\.OutOfMemoryError|low on memory|OOMKilled|killed due to (?:the node running )?(?:out of|low) memory"),
     ("host_oom", r"^MemoryError|DefaultCPUAllocator: (?:can't allocate|not enough) memory|std::bad_alloc|Cannot allocate memory|ArrayMemoryError|Unable to allocate [0-9.]+ [KMGT]iB|\[Errno 12\]"),
@@ -121,15 +121,15 @@ _PATTERNS: Final = _table(
     ("address_in_use", r"Address already in use|EADDRINUSE|\[Errno 98\]|errno: 98"),
     ("nccl_usage", r"Duplicate GPU detected|ncclInvalidUsage|ncclInvalidArgument|invalid usage \(run with|invalid argument \(run with|Mismatched NCCL version|NCCL version mismatch"),
     ("peer_closed", r"[Cc]onnection (?:was )?closed by (?:remote )?(?:peer|localRank|host)|ncclRemoteError|remote process (?:has )?exited|peer (?:has )?disconnected|socketProgress: Connection closed"
-                    r"|gloo.*(?:Connection reset by peer|Broken pipe|Connection refused|Socket closed|Read error|Write error|connectFullMesh failed)|socketFinishConnect|Socket recv failed while polling"),
-    ("store_gone", r"TCPStore.*(?:shut ?down|gone|closed)|(?:recvValue|sendBytes|recvBytes|recvVector)\w* failed|failed to recv, got 0 bytes|should dump\W+ flag on (?:the )?(?:TCP)?Store|DistNetworkError.*(?:reset|Broken pipe|recv)"
-                   r"|Connection was likely closed|heartbeat.*TCPStore"),
+                    r"|gloo.{0,300}(?:Connection reset by peer|Broken pipe|Connection refused|Socket closed|Read error|Write error|connectFullMesh failed)|socketFinishConnect|Socket recv failed while polling"),
+    ("store_gone", r"TCPStore.{0,200}(?:shut ?down|gone|closed)|(?:recvValue|sendBytes|recvBytes|recvVector)\w* failed|failed to recv, got 0 bytes|should dump\W+ flag on (?:the )?(?:TCP)?Store|DistNetworkError.{0,300}(?:reset|Broken pipe|recv)"
+                   r"|Connection was likely closed|heartbeat.{0,200}TCPStore"),
     ("collective_timeout", r"Watchdog caught collective operation timeout|Timed out waiting [0-9]+ms for (?:recv|send) operation|collective operation timeout|NCCL operations have failed or timed out|ran for [0-9]+ milliseconds before timing out"
-                           r"|failed to pass monitoredBarrier|monitoredBarrier|NCCL watchdog.*(?:timeout|stuck|hang)|no heartbeat of its watchdog|Heartbeat monitor timed out|collective.*timed out|allreduce.*timed out|Application timeout caused pair closure|terminate the process because of.*timeout"),
-    ("store_timeout", r"DistStoreError|wait timeout after [0-9]+ms|Socket Timeout|Timed out after [0-9]+ seconds waiting for clients|[Ss]tore[ -]?(?:Timeout|[Bb]ased barrier)|DEADLINE_EXCEEDED.*[Bb]arrier|Barrier timed out"),
+                           r"|failed to pass monitoredBarrier|monitoredBarrier|NCCL watchdog.{0,200}(?:timeout|stuck|hang)|no heartbeat of its watchdog|Heartbeat monitor timed out|collective.{0,200}timed out|allreduce.{0,200}timed out|Application timeout caused pair closure|terminate the process because of.{0,200}timeout"),
+    ("store_timeout", r"DistStoreError|wait timeout after [0-9]+ms|Socket Timeout|Timed out after [0-9]+ seconds waiting for clients|[Ss]tore[ -]?(?:Timeout|[Bb]ased barrier)|DEADLINE_EXCEEDED.{0,300}[Bb]arrier|Barrier timed out"),
     ("aborted_by_peer", r"coordination service|JAX distributed service detected|[Cc]oordination_service|other tasks? (?:failed|died)|aborted? (?:because|since|as) (?:another|other)|communicator was aborted|NCCL communicator was aborted"
-                        r"|[Hh]orovod has been shut down|HorovodInternalError|ncclCommAbort|failed: worker .* died"),
-    ("rendezvous", r"Rendezvous\w*Error|client socket has (?:failed|timed out)|The client socket|trying to connect to|failed to connect to .*(?:store|master|:[0-9]+)|timed out connecting|connect\(\) timed out|DistNetworkError"),
+                        r"|[Hh]orovod has been shut down|HorovodInternalError|ncclCommAbort|failed: worker .{0,100} died"),
+    ("rendezvous", r"Rendezvous\w*Error|client socket has (?:failed|timed out)|The client socket|trying to connect to|failed to connect to .{0,200}(?:store|master|:[0-9]+)|timed out connecting|connect\(\) timed out|DistNetworkError"),
     ("nccl_network", r"IBV_WC_|ibv_\w+ failed|ncclSystemError|unhandled system error|NET/IB|NET/Socket|Connection timed out|No route to host|Network is unreachable"),
     ("cuda_error", r"CUDA error|CUDA driver error|Cuda failure|ncclUnhandledCudaError|unhandled cuda error|CUBLAS_STATUS_|CUDNN_STATUS_|cuDNN error|CUFFT_|CUSOLVER_|CUSPARSE_|HIP error|cudaError|CUDA_ERROR_"),
     ("nccl_internal", r"ncclInternalError|internal error - please report|NCCL error|NCCL Error"),

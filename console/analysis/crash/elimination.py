@@ -67,6 +67,8 @@ def _of_exit(ended: list[RankView], jobs: JobViews) -> Candidate | None:
     code = 128 - code if 128 < code < 160 else code
     if len(codes) > 1:
         return None
+    if code == -6 and not all(view.has_output for view in first):
+        return None  # watchdogs of ranks that wait abort, too
     if code < 0:
         category, name = ("killed" if code == -9 else "signalled"), SIGNAL_NAMES.get(-code, f"signal {-code}")
         return Candidate("signalled", failure_of(category, name, f"exit code {code}"), first, "likely")

@@ -13,6 +13,8 @@ from .progress_lines import counted_step
 
 #: Lines of a message after its first one, and of a traceback with its message.
 MAX_DETAILS: Final = 40
+#: Tracebacks within the messages of others.
+MAX_DEPTH: Final = 8
 _HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(
     r'^[\s|+>]*File "(?P<file>[^"]{1,2000})", line (?P<line>[0-9]{1,9})(?:, in (?P<function>.{1,400}))?$'
@@ -108,9 +110,12 @@ def _is_boxed(line: str) -> bool:
     return "─ Traceback (most recent call last) ─" in line
 
 
-def parse_traceback(lines: list[str], index: int) -> tuple[PythonError | None, int]:
-    """The traceback whose header is at `index`, with its chain, and the index behind it. None where it is cut off."""
-    error, index = _single(lines, index)
+def parse_traceback(lines: list[str], index: int, depth: int = 0) -> tuple[PythonError | None, int]:
+    """The traceback whose header is at `index`, with its chain, and the index behind it. None where it is cut off.
+
+    `depth`: messages around it that contain it.
+    """
+    error, index = _single(lines, index, depth)
     while error is not None:
         after = _after_blanks(lines, index)
         link = lines[after].strip(" |") if after < len(lines) else ""
@@ -119,7 +124,7 @@ def parse_traceback(lines: list[str], index: int) -> tuple[PythonError | None, i
         after = _after_blanks(lines, after + 1)
         if after >= len(lines) or not is_header(lines[after]):
             break
-        following, end = _single(lines, after)
+        following, end = _single(lines, after, depth)
         if following is None:
             break
         following.cause, following.first = error, error.first
@@ -132,16 +137,16 @@ def parse_torn_head(lines: list[str]) -> tuple[PythonError | None, int]:
     """The traceback whose header is before the first line of a stream that begins in the middle of it."""
     for index, line in enumerate(lines[:3]):
         if _FRAME.match(line):
-            return _read(lines, 0, index, 0)
+            return _read(lines, 0, index, 0, 0)
         if (index and not line.startswith(" ")) or is_header(line) or "most recent call first" in line:
             break
     return None, 0
 
 
-def _single(lines: list[str], index: int) -> tuple[PythonError | None, int]:
+def _single(lines: list[str], index: int, depth: int) -> tuple[PythonError | None, int]:
     header = lines[index]
     if _is_boxed(header):
-        return _boxed(lines, index)
+        return _boxed(lines, index, depth)
     column = max(0, len(header) - len(_HEADER))
     before = header[:column]
     margin = column if not before.strip(" |+") else 0
@@ -149,20 +154,20 @@ def _single(lines: list[str], index: int) -> tuple[PythonError | None, int]:
         margin = len(before) - len(before.lstrip(" "))
     elif re.fullmatch(r"\s*traceback : ", before):  # the table of torchrun
         margin = 2
-    error, end = _read(lines, index, index + 1, margin)
+    error, end = _read(lines, index, index + 1, margin, depth)
     if error is not None:
         error.origin = _origin(lines, index)
     return error, end
 
 
-def _boxed(lines: list[str], index: int) -> tuple[PythonError | None, int]:
+def _boxed(lines: list[str], index: int, depth: int) -> tuple[PythonError | None, int]:
     """A traceback in a box; the exception is behind it."""
     frames: list[PythonFrame] = []
     end = min(len(lines), index + 4_000)
     for number in range(index + 1, end):
         line = lines[number]
         if "╰─" in line:
-            error, behind = _read(lines, index, number + 1, 0)
+            error, behind = _read(lines, index, number + 1, 0, depth)
             if error is not None:
                 error.frames = frames
             return error, behind
@@ -180,13 +185,13 @@ def _origin(lines: list[str], index: int) -> str:
 
 def parse_rest(lines: list[str], index: int) -> PythonError | None:
     """One more exception of those that began within a traceback: its frames are mixed with those of others."""
-    error, _ = _read(lines, index, index, 0)
+    error, _ = _read(lines, index, index, 0, 0)
     if error is not None:
         error.is_torn = True
     return error
 
 
-def _read(lines: list[str], first: int, index: int, margin: int) -> tuple[PythonError | None, int]:
+def _read(lines: list[str], first: int, index: int, margin: int, depth: int) -> tuple[PythonError | None, int]:
     """Frames from `index` on, then the exception; headers in between belong to other processes."""
     frames: list[PythonFrame] = []
     open_headers, stray, start = 0, 0, index
@@ -217,7 +222,7 @@ def _read(lines: list[str], first: int, index: int, margin: int) -> tuple[Python
         match["type"], match["message"] or "", [], frames, first, index + 1, index + 1, open_headers=open_headers,
         is_torn=open_headers > 0,
     )  # fmt: skip
-    _read_message(lines, error, margin)
+    _read_message(lines, error, margin, depth)
     return error, error.end
 
 
@@ -254,11 +259,13 @@ def _exception(text: str) -> re.Match[str] | None:
     )
 
 
-def _read_message(lines: list[str], error: PythonError, margin: int) -> None:
+def _read_message(lines: list[str], error: PythonError, margin: int, depth: int) -> None:
     """The further lines of the message, with a traceback in it."""
+    if depth >= MAX_DEPTH:
+        return
     index = error.end
     if "RayTaskError(" in error.type and index < len(lines) and _FRAME.match(lines[index]):
-        error.inner, index = _read(lines, index, index, 0)
+        error.inner, index = _read(lines, index, index, 0, depth + 1)
         if error.inner is not None:
             error.end, error.head_end = error.inner.end, error.inner.head_end
         return
@@ -267,7 +274,7 @@ def _read_message(lines: list[str], error: PythonError, margin: int) -> None:
         if error.open_headers and (_FRAME.match(line) or _exception(line) is not None):
             break
         if passed := _INNER.match(line.strip()):
-            inner, index = _inner(lines, index)
+            inner, index = _inner(lines, index, depth + 1)
             if inner is not None:
                 error.inner, error.end = inner, max(index, error.end)
                 error.head_end = inner.head_end
@@ -296,14 +303,14 @@ def _continues(lines: list[str], index: int) -> bool:
                                  "Last error", "Exception raised from", "ray::"))  # fmt: skip
 
 
-def _inner(lines: list[str], index: int) -> tuple[PythonError | None, int]:
+def _inner(lines: list[str], index: int, depth: int) -> tuple[PythonError | None, int]:
     while index < len(lines) and not is_header(lines[index]) and not _FRAME.match(lines[index]):
         index += 1
     if index >= len(lines):
         return None, index
     if is_header(lines[index]):
-        return parse_traceback(lines, index)
-    return _read(lines, index, index, 0)
+        return parse_traceback(lines, index, depth)
+    return _read(lines, index, index, 0, depth)
 
 
 def _after_blanks(lines: list[str], index: int) -> int:

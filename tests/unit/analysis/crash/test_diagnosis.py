@@ -175,6 +175,12 @@ def test_only_failure_in_a_shared_output_is_that_of_the_only_rank_that_ended_by_
     assert [(culprit.rank, culprit.node) for culprit in verdict.culprits] == [(2, "node2")]
 
 
+def test_aborts_of_which_no_output_is_known_name_nobody() -> None:
+    ends = (end(0, None, exit_code=-6), end(1, None, exit_code=-15), end(2, None, exit_code=-6))
+    assert culprits(verdict_of(*ends)) == []
+    assert culprits(verdict_of(end(0, None, exit_code=-6), end(1, None, exit_code=-15))) == []
+
+
 def test_failure_in_the_shared_output_of_a_node_is_that_of_its_only_rank_that_ended_by_itself() -> None:
     shared = LauncherOutput(RankOutput("file", OWN, "/log"), "n0")
     ends = (end(0, None, exit_code=-15), end(1, None), end(2, None, exit_code=-15))

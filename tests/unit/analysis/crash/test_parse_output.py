@@ -199,6 +199,13 @@ def test_number_of_failures_of_one_output_is_bounded() -> None:
     assert len(failures) == 400
 
 
+@pytest.mark.parametrize(
+    "link", ["Original ", "", "\nDuring handling of the above exception, another exception occurred:\n\n"]
+)
+def test_depth_of_nested_tracebacks_is_bounded(link: str) -> None:
+    assert parse_output((TRACEBACK + link) * 3_000 + TRACEBACK)
+
+
 def test_line_numbers_are_those_of_the_output() -> None:
     assert only("a\nb\n" + TRACEBACK).line == 3
 
