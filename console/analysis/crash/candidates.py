@@ -67,10 +67,14 @@ def _failures(jobs: JobViews, taken: set[int]) -> Iterator[Candidate]:
     for view in jobs.ranks:
         if view.chosen is not None and view.role == "cause" and id(view) not in taken:
             groups.setdefault(signature(view.chosen), []).append(view)
-    for views in groups.values():
+    sure = {
+        key: views for key, views in groups.items() if not all(view.chosen and view.chosen.is_caught for view in views)
+    }
+    for views in (sure or groups).values():
         failure = views[0].chosen
         assert failure is not None
-        certainty: Certainty = "certain" if any(view.certainty == "certain" for view in views) else "likely"
+        is_certain = bool(sure) and any(view.certainty == "certain" for view in views)
+        certainty: Certainty = "certain" if is_certain else "likely"
         yield timed(Candidate(_kind_of(failure), failure, views, certainty))
     causes = [failure for failure in jobs.loose if failure.role == "cause" and failure.is_final and not failure.origin]
     uncaught = [failure for failure in causes if not failure.is_caught]

@@ -81,16 +81,23 @@ def _parse(stream: OutputStream, is_shared: bool) -> ParsedStream:
 
 
 def _python_failure(stream: OutputStream, error: PythonError) -> CrashFailure:
-    """The failure of a traceback: of a chain, the last exception that is not a consequence of another rank's end."""
+    """The failure of a traceback. A chain that begins with a consequence of another rank's end is one as a whole.
+
+    Of another chain it is the last exception that is not a consequence. If that is not the last one, it is not certain:
+    the program may have handled it with an operation that then failed.
+    """
     chain = _chain(error)
     rated = [(link, _category(link)) for link in chain]
     chosen, category = next(
         ((link, category) for link, category in rated if category.role in ("cause", "unknown")), rated[0]
     )
+    if rated[-1][1].role in ("consequence", "teardown"):
+        chosen, category = rated[-1]
+    is_handled = chosen is not chain[0] and category.role == "cause"
     specific = next(
         (category for _, category in rated if category.role == "cause" and category.id != "exception"), None
     )
-    if category.id == "exception" and specific is not None:
+    if category.id == "exception" and specific is not None and category.role == "cause":
         category = specific
     first = chosen
     while first.inner is not None:
@@ -105,7 +112,7 @@ def _python_failure(stream: OutputStream, error: PythonError) -> CrashFailure:
     failure = CrashFailure(
         type=_redacted(name, 200), message=_redacted(message, 500), category=category.id, role=category.role,
         details=_redacted("\n".join(details), 2_000), site=_clean_site(site), origin=error.origin[:200],
-        rank=chosen.process, is_caught=error.is_caught,
+        rank=chosen.process, is_caught=error.is_caught or is_handled,
     )  # fmt: skip
     return _placed(failure, stream, error.first)
 
