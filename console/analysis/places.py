@@ -48,14 +48,24 @@ def place_facts(frames: Sequence[StackFrame], reader: Reader) -> PlaceFacts:
     return PlaceFacts(cls, activity, cls in _WAITS, _text(frames))
 
 
+def own_call(frames: Sequence[StackFrame] | None) -> tuple[str, str] | None:
+    """(function, file) of the innermost call in the job's own code; of the innermost one where none is its own."""
+    frame = _own(frames or ())
+    return (frame.function, frame.file) if frame is not None else None
+
+
+def _own(frames: Sequence[StackFrame]) -> StackFrame | None:
+    own = next((frame for frame in reversed(frames) if not is_library(frame.file)), None)
+    return own or (frames[-1] if frames else None)
+
+
 def _evaluates(frame: StackFrame) -> bool:
     words = frame.function.rsplit(".", 1)[-1].lower().strip("_").split("_")
     return not is_library(frame.file) and not _EVALUATES.isdisjoint(words)
 
 
 def _text(frames: Sequence[StackFrame]) -> str:
-    own = next((frame for frame in reversed(frames) if not is_library(frame.file)), None)
-    frame = own or (frames[-1] if frames else None)
+    frame = _own(frames)
     if frame is None:
         return ""
     return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line} {frame.function.rsplit('.', 1)[-1]}"

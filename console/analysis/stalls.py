@@ -21,6 +21,8 @@ STEPS: Final = 3.0
 READINGS: Final = 2.5
 #: Samples of its place after which a rank is known to stay there.
 LEAST_SAMPLES: Final = 3
+#: A silence counts from this many times the longest one that ended.
+PAUSES: Final = 1.5
 #: While a job starts, compiles or writes a checkpoint, this many times the seconds without progress count.
 LONG_ACTIVITY: Final = 20.0
 #: Steps that a rank must have been seen to make before their duration is known.
@@ -43,6 +45,7 @@ class RankActivity(msgspec.Struct, frozen=True):
     place_s: float | None = None  # at one line of its code in all light samples, for at least this long
     path_s: float | None = None  # in one function of its code
     samples: int = 0  # consecutive samples in that function
+    longest_quiet_s: float = 0.0  # the longest silence of its data connections that ended
     quiet_s: float | None = None  # its data connections are silent for this long; 0.0: they are not; None: it has none
     is_patient: bool = False  # it starts, compiles or writes a checkpoint
     advances: bool | None = None  # its GPU exchanges data with others; None: unknown
@@ -55,6 +58,7 @@ class Suspicion(msgspec.Struct, frozen=True):
     since_s: float  # for at least this long
     ranks: tuple[int, ...]  # whose main threads sleep; empty where only the step counter stands still
     text: str  # `ranks 0-6 have not run for 34 s`
+    is_silent: bool = False  # no rank left its function, and the data connections of all are silent
 
 
 def least_stall_s(ranks: Sequence[RankActivity], stall_s: float) -> float:
@@ -108,7 +112,9 @@ def _held(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Suspici
     quiet = [rank.quiet_s for rank in ranks if rank.quiet_s is not None]
     held = [rank.path_s if quiet else rank.place_s for rank in ranks]
     since_s = min([*quiet, *(seconds_ for seconds_ in held if seconds_ is not None)])
-    if since_s < least_s:
+    longest_quiet_s = max(rank.longest_quiet_s for rank in ranks)
+    if since_s < max(least_s, PAUSES * longest_quiet_s if quiet else 0.0):
         return None
+    is_silent = len(quiet) == len(ranks) > 1
     silent = " and its connections carry no data" if quiet else ""
-    return Suspicion(job, since_s, (), f"no rank has left its place for {seconds(since_s)}{silent}")
+    return Suspicion(job, since_s, (), f"no rank has left its place for {seconds(since_s)}{silent}", is_silent)

@@ -12,13 +12,15 @@ import msgspec
 
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement
-from ..analysis.places import PATIENT
+from ..analysis.hang.progress import works
+from ..analysis.places import PATIENT, own_call
 from ..analysis.stalls import LEAST_STEPS, JobKey, RankActivity, Suspicion, suspicions
 from ..config.sections import WatchConfig
 from ..core.derived import Throttle
 from ..core.store import ProcessKey, RankNow, Store
 from ..records import Rank
 from ..records.kinds import is_gone
+from ..text.nodeset_fold import fold_numbers
 from .hang import evaluation, verdict_finding
 from .rank_signs import current_place, quiet_s, signs_of
 
@@ -29,6 +31,9 @@ EVERY_S, PAUSE = 1.0, 50.0
 AGAIN_S, LONGEST_S = 30.0, 600.0
 #: Newest steps of a rank from which the duration of a step is taken.
 MOST_STEPS: Final = 9
+
+#: Places that a finding names.
+MOST_PLACES: Final = 4
 
 
 class _Diagnosed(msgspec.Struct):
@@ -86,10 +91,47 @@ class StallWatch:
             if (judgement is None or not judgement.view.captured) and entry.timed_out != 1:
                 drafts[suspicion.job] = _unread(suspicion)  # once may be a busy node
             draft = drafts.get(suspicion.job)
+            if draft is None and suspicion.is_silent and judgement is not None and self._is_confirmed(judgement):
+                draft = drafts[suspicion.job] = self._silent(suspicion)
             is_hung = draft is not None and draft.severity == "error"
             entry.pause_s = LONGEST_S if is_hung else min(LONGEST_S, 2 * entry.pause_s)
             entry.due_s, entry.is_reported = now_s + entry.pause_s, draft is not None
         return list(drafts.values())
+
+    def _is_confirmed(self, judgement: Judgement) -> bool:
+        """Whether a capture shows every rank where its samples do, without input or output, and the job still silent.
+
+        The verdict on such a job is open: its ranks run, and may compute.
+        """
+        view = judgement.view
+        job = (judgement.verdict.job, view.evidence.job.attempt)
+        now = {key: now for key, now in self._store.ranks.items() if (now.rank.job, now.rank.attempt) == job}
+        captured = {state.key: state for state in view.captured}
+        live = {key: rank.place for key, rank in now.items() if not is_gone(rank.rank)}
+        if judgement.verdict.culprits or not live or captured.keys() != live.keys():
+            return False
+        for key, state in captured.items():
+            place = live[key]
+            if place is None or works(view, state) or own_call(state.last.frames) != own_call(place.frames):
+                return False
+        suspected = suspicions(self._activities(), self._config.stall_s)
+        return any(suspicion.job == job and suspicion.is_silent for suspicion in suspected)
+
+    def _silent(self, suspicion: Suspicion) -> FindingDraft:
+        """The finding of a job whose ranks all run where they are: that it stands still, without a culprit."""
+        ranks_at: dict[str, list[int]] = {}
+        for key, now in self._store.ranks.items():
+            if (now.rank.job, now.rank.attempt) == suspicion.job and now.place and now.rank.rank is not None:
+                ranks_at.setdefault(self._signs.facts(key, now.place).text, []).append(now.rank.rank)
+        largest = sorted(ranks_at.items(), key=lambda item: (-len(item[1]), item))[:MOST_PLACES]
+        where = "; ".join(
+            f"{'rank' if len(numbers) == 1 else 'ranks'} {fold_numbers(numbers)} at {text}" for text, numbers in largest
+        )
+        return FindingDraft(
+            id="job_stalled", severity="warning", confidence="possible", culprits=(),
+            text=f"{suspicion.job[0]}: {suspicion.text}: {where}. They poll, or compute without exchanging data.",
+            evidence=("place.path_since", "place.moved_bytes 0"),
+        )  # fmt: skip
 
     def _judgements(self) -> Sequence[Judgement]:
         return evaluation(self._store).judgements() if len(self._store.captures) else ()
@@ -144,6 +186,7 @@ class StallWatch:
             "place_s": (place.sampled - place.since) / 1e9,
             "path_s": (place.sampled - place.path_since) / 1e9,
             "samples": place.samples,
+            "longest_quiet_s": now.longest_quiet_s,
             "quiet_s": None if place.moved_bytes is None else quiet_s(now),
             "is_patient": self._signs.facts(key, place).activity in PATIENT,
         }

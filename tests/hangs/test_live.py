@@ -6,7 +6,7 @@ import pytest
 from program import batch
 from rig import Rig
 
-from .labels import JOBS, LabelledJob
+from .labels import JOBS, Label, LabelledJob
 from .live_jobs import graded_live, lacks_modules, running
 
 LIVE = [job for job in JOBS if job.live]
@@ -45,6 +45,20 @@ def test_job_that_hangs_is_reported_without_being_asked_also_if_it_hung_before_t
             run = batch(hosts, *watched, deadline_s=120.0)
             findings = [(line["id"], line["severity"], line["culprits"]) for line in run.report["findings"]]
             assert (run.status, findings) == (1, [("rank_missing", "error", ["rank 1"])]), run.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("all_spin", [("job_stalled", "warning", [])]), ("spins_and_trains", [])]
+)
+def test_job_whose_ranks_all_spin_is_reported_only_if_it_exchanges_no_data(
+    rig: Rig, needs_torch: None, tmp_path: Path, name: str, expected: list[tuple[str, str, list[str]]]
+) -> None:
+    labelled = LabelledJob(name, Label(frozenset({"undecided"}), frozenset({"none"})), nodes=1)
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[rig.nodes[0].name], extra="[watch]\nstall_s = 6\n")
+    with running(rig, labelled):
+        run = batch(hosts, "--for", "40s", deadline_s=120.0)
+    findings = [(line["id"], line["severity"], line["culprits"]) for line in run.report["findings"]]
+    assert findings == expected, run.stdout
 
 
 @pytest.mark.full

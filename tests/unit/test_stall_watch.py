@@ -250,3 +250,59 @@ def test_old_samples_of_places_say_nothing():
 def test_rank_that_starts_may_take_longer():
     starts = (StackFrame("_find_and_load", "<frozen importlib._bootstrap>", 1027),)
     assert SpinningJob().spin(300, frames=starts) == []
+
+
+def capture_of_spinning(job, functions, *, written_bytes=0):
+    """What a diagnosis would capture: both ranks run in these functions."""
+    stacks = []
+    for sample in range(8):
+        for rank in (0, 1):
+            at = (job.at_s - 4) * SECOND + sample * SECOND // 2
+            frames = (StackFrame("main", TRAIN, 3), StackFrame(functions[rank], TRAIN, 9 + sample % 2))
+            stacks.append(
+                Stack(
+                    **job.head(rank, t=at), capture="c2", sample=sample, status="ok", looked=at, proc_state="R",
+                    thread_name="MainThread", frames=frames, written_bytes=sample * written_bytes,
+                )
+            )  # fmt: skip
+    job.store.apply(stacks)
+
+
+def suspected_spinning_job():
+    job = SpinningJob()
+    [(_, [suspicion]), *_] = job.spin(42)
+    return job, suspicion
+
+
+def test_job_whose_ranks_all_spin_is_a_warning_without_a_culprit_that_names_their_places():
+    job, suspicion = suspected_spinning_job()
+    capture_of_spinning(job, ("poll", "poll"))
+    [finding] = job.watch.diagnosed([suspicion])
+    assert (finding.id, finding.severity, finding.confidence, finding.culprits) == (
+        "job_stalled", "warning", "possible", (),
+    )  # fmt: skip
+    assert "ranks 0-1 at train.py:9 poll" in finding.text
+
+
+def test_suspicion_that_the_capture_does_not_confirm_is_not_a_finding():
+    job, suspicion = suspected_spinning_job()
+    capture_of_spinning(job, ("poll", "backward"))
+    assert [draft.id for draft in job.watch.diagnosed([suspicion])] == []
+    job, suspicion = suspected_spinning_job()
+    capture_of_spinning(job, ("poll", "poll"), written_bytes=10_000)
+    assert [draft.id for draft in job.watch.diagnosed([suspicion])] == []
+
+
+def test_job_that_moved_data_meanwhile_is_not_a_finding():
+    job, suspicion = suspected_spinning_job()
+    job.spin(10, moved_bytes=(50_000, 50_000))
+    capture_of_spinning(job, ("poll", "poll"))
+    assert [draft.id for draft in job.watch.diagnosed([suspicion])] == []
+
+
+def test_longer_silences_that_ended_raise_the_limit():
+    job = SpinningJob()
+    job.spin(42)
+    job.spin(50)
+    job.spin(10, moved_bytes=(50_000, 50_000))
+    assert job.spin(60, paths=("poll", "poll")) == []

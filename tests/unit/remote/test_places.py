@@ -58,8 +58,10 @@ def until(made, count):
 
 def test_code_that_polls_stays_in_its_function_although_it_never_sleeps(start):
     made, _, _ = sampler([start(POLLS)])
-    last = until(made, 4)[-1]
-    assert last["samples"] == 4
+    last, deadline = until(made, 1)[-1], time.monotonic() + 60
+    while last["samples"] < 4:  # it prints `ready` a moment before it polls
+        assert time.monotonic() < deadline, last
+        last = until(made, 1)[-1]
     assert last["sampled"] - last["path_since"] >= 2_000_000_000
     assert not last["slept"]
     assert "poll" in [frame["function"] for frame in last["frames"]]
@@ -74,12 +76,15 @@ def test_code_that_works_changes_its_place(start):
 
 def test_rank_that_slept_since_its_last_sample_is_not_read_again(start):
     made, _, _ = sampler([start(SLEEPS)])
-    first, second = until(made, 2)
-    assert (first["slept"], second["slept"]) == (False, True)
-    assert second["frames"] == first["frames"]
-    assert (second["path_since"], second["samples"]) == (first["sampled"], 2)
-    assert second["sampled"] > first["sampled"]
-    assert len(made._costs) == 1
+    places = until(made, 1)
+    while not places[-1]["slept"]:  # it prints `ready` a moment before it sleeps
+        assert len(places) < 10
+        places += until(made, 1)
+    before, last = places[-2:]
+    assert last["frames"] == before["frames"]
+    assert (last["path_since"], last["samples"]) == (before["path_since"], before["samples"] + 1)
+    assert last["sampled"] > before["sampled"]
+    assert len(made._costs) == len(places) - 1
 
 
 def test_one_read_serves_the_place_and_the_watched_variables(start):
