@@ -274,6 +274,16 @@ def sessions_folder(command: F) -> F:
     )(command)
 
 
+def refuse_black_box(text: str) -> None:
+    """Raises UsageError for the name of a black box: its oldest records may be deleted while it is read."""
+    from ..session.manage.black_boxes import find_black_box
+
+    box = find_black_box(text)
+    if box is not None:
+        how = f"gconsole record {box.name} --last 15m --name NAME"
+        raise click.UsageError(f"{box.name} is a black box; make a session of it first: {how}")
+
+
 def session_argument(*names: str, black_boxes: bool = False) -> Callable[[F], F]:
     """Add an argument per session and `--folder`; the command receives each `Session`, or `black_boxes`, too.
 
@@ -288,11 +298,9 @@ def session_argument(*names: str, black_boxes: bool = False) -> Callable[[F], F]
 
             with usage_errors():
                 for name in names:
-                    box = find_black_box(options[name])
-                    if box is not None and not black_boxes:
-                        raise click.UsageError(f"{box.name} is a black box; make a session of it first: "
-                                               f"gconsole record {box.name} --last 15m --name NAME")  # fmt: skip
-                    options[name] = box or find(options[name], folder)
+                    if not black_boxes:
+                        refuse_black_box(options[name])
+                    options[name] = find_black_box(options[name]) or find(options[name], folder)
             return command(**options)
 
         decorated = sessions_folder(cast(F, resolved))
@@ -327,6 +335,7 @@ def session_or_file(text: str, folder: Path) -> Path:
 
     if Path(text).is_file():
         return Path(text)
+    refuse_black_box(text)
     with usage_errors():
         return find(text, folder).path
 

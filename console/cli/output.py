@@ -36,7 +36,7 @@ from ..session.format.zstd_frames import Damage
 from ..session.ndjson import SampleStream, play
 from ..text.format import plural
 from ..text.sanitize import printable, printable_lines
-from .options import usage_errors, write_output
+from .options import refuse_black_box, usage_errors, write_output
 
 
 class StackOutput(msgspec.Struct, frozen=True):
@@ -129,6 +129,7 @@ def session_of(path: Path) -> Session | None:
     """The session with that name or folder; None for a file or another folder. Raises UsageError if not found."""
     if path.exists() and not (path / "session.json").is_file():
         return None
+    refuse_black_box(str(path))
     with usage_errors():
         session = find(str(path), sessions_folder())
         session.read()

@@ -19,6 +19,7 @@ from .options import (
     load_target,
     opened_output,
     overrides_option,
+    refuse_black_box,
     session_or_file,
     sessions_folder,
 )
@@ -94,6 +95,7 @@ def _recorded_at(target: str, folder: Path) -> Path | None:
     path = Path(target)
     if path.is_file():
         return None if path.suffix == ".toml" else path
+    refuse_black_box(target)
     with contextlib.suppress(SessionError):
         return find(target, folder).path
     return None

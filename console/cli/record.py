@@ -135,6 +135,10 @@ def kept_lines(kept: KeptRecords) -> list[str]:
             else "nothing was recorded before"
         )
         lines.append(f"  {duration(kept.wanted_ns)} were requested: {reason}")
+    if kept.lost:
+        lines.append(
+            f"  ▲ {plural(kept.lost, 'record')} could not be written: a full or slow disk, or too many at once"
+        )
     if kept.damaged_bytes:
         lines.append(f"  ✖ {size(kept.damaged_bytes)} were damaged and are left out")
     return [*lines, f"  {kept.path}", f"  next: gconsole replay {name}, or gconsole diagnose {name}"]

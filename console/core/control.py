@@ -222,6 +222,7 @@ class KeptRecords(msgspec.Struct, frozen=True):
     wanted_ns: int  # the length that was requested
     is_limited: bool  # the older records were deleted: limit of the black box; else its console started only then
     damaged_bytes: int = 0
+    lost: int = 0  # records that could not be written: a full disk, or too many at once
 
     @property
     def covered_ns(self) -> int:

@@ -114,8 +114,9 @@ def test_running_and_killed_consoles_are_kept_listed_and_deleted(program, tmp_pa
     assert by_name.returncode == 0, by_name.stderr
     export = program.run("query", "crashed", "SELECT count(*) AS n FROM gpu", "--format", "json")
     assert export.returncode == 0, export.stderr
-    instead = program.run("sessions", "verify", name)
-    assert (instead.returncode, "is a black box" in instead.stderr) == (2, True)
+    for command in (("sessions", "verify", name), ("diagnose", name), ("export", name), ("query", name, "SELECT 1")):
+        refused = program.run(*command)
+        assert (refused.returncode, "is a black box; make a session of it" in refused.stderr) == (2, True), command
     deleted = program.run("sessions", "delete", name, "--yes")
     assert deleted.returncode == 0, deleted.stderr
     assert name not in {box.session.name for box in boxes(tmp_path)}

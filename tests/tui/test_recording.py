@@ -145,5 +145,7 @@ async def test_black_box_in_trouble_is_shown_and_dropped_from_the_header_before_
         await until(pilot, lambda: "black box 90 min" in header_of(pilot))
         assert "black box" not in header_of(pilot, 60)
         assert "nodes" in header_of(pilot, 60)
+        cluster.recordings.box = BlackBoxStatus(cluster.now_ns - SECOND, 1 << 20)
+        await until(pilot, lambda: "black box <1 min" in header_of(pilot))
         cluster.recordings.box = BlackBoxStatus(cluster.now_ns, 0, "the disk is full")
         await until(pilot, lambda: "▲ black box: the disk is full" in header_of(pilot))

@@ -119,7 +119,7 @@ def keep_last(boxes: Sequence[BlackBoxFile], last_s: float, name: str, folder: P
         meta = write_frames(session, (chunk for copy in copies for chunk in copy.chunks()), meta)
     return KeptRecords(
         session.path, copies[0].began, copies[-1].box.ended, meta.records, session.size(), wanted_ns,
-        copies[0].is_limited, sum(copy.damaged_bytes for copy in copies),
+        copies[0].is_limited, sum(copy.damaged_bytes for copy in copies), sum(copy.lost for copy in copies),
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ class _Copy:
 
     def __init__(self, box: BlackBoxFile, from_ns: int, files: contextlib.ExitStack, before: int | None = None) -> None:
         """`before`: the snapshot of this instant, and what follows it, is left out."""
-        self.box, self.damaged_bytes = box, 0
+        self.box, self.damaged_bytes, self.lost = box, 0, 0
         opened: list[tuple[BinaryIO, Frame | Damage]] = []
         numbers = []
         for path in box.session.segments():
@@ -207,6 +207,7 @@ class _Copy:
                 if is_complete and not frame.label.lost:
                     continue  # it repeats what the frames before say
                 snapshot, is_complete = frame.label.snapshot, True
+                self.lost += frame.label.lost
             file.seek(frame.offset)
             packed = file.read(frame.end - frame.offset)
             if not zstd_frames.is_intact(packed[frame.start - frame.offset :], frame.label):

@@ -115,7 +115,6 @@ class RingWriter(Recording):
         self._snapshots: deque[int] = deque()  # instants with which the sealed segments and the open one begin
         self._sealed: deque[SealedSegment] = deque()
         self._segment_began_s, self._snapshot_bytes = clock(), 0
-        self._lost_before = 0  # of the next snapshot
         self._has_warned = False
         super().__init__(session, meta, lock, Redactor(), publish)
 
@@ -203,8 +202,12 @@ class RingWriter(Recording):
             self._sealed.append(SealedSegment(self._writer.number - 1, size_before, self._clock()))
         self._snapshots.append(instant)
         self._segment_began_s = self._clock()
-        lost, self._lost_before = self._lost_before, 0
+        lost, self._lost = self._lost, 0
         self._pack_and_write(snapshot, self._durable, instant, lost)
+        if self.trouble:
+            self._lost += lost
+        elif lost:
+            _log.warning("black box %s: %d records were not kept", self.session.name, lost)
         self._snapshot_bytes = self._writer.size
         self.covered_since = self._snapshots[0]
 
@@ -213,10 +216,8 @@ class RingWriter(Recording):
         least = max(limits.bytes // SEGMENTS, _SNAPSHOT_SHARE * self._snapshot_bytes)
         is_full = written >= min(least, limits.bytes // _LARGEST_SHARE)
         is_old = self._clock() - self._segment_began_s >= limits.seconds / SEGMENTS
-        if self._lost and not self.trouble:  # the state after a hole is not known from what is written
-            _log.warning("black box %s: %d records were not kept", self.session.name, self._lost)
-            self._lost_before, self._lost, is_full = self._lost_before + self._lost, 0, True
-        if (is_full or is_old) and not self.trouble:
+        # The state after a hole is not known from what is written.
+        if (is_full or is_old or self._lost) and not self.trouble and not self.is_beginning:
             self.wants_snapshot = True
 
     # -- the disk ----------------------------------------------------------------------------------------------------

@@ -121,7 +121,8 @@ def _black_box(box: RecordingStatus) -> _Part:
     """What is kept without a recording; in whole minutes, so that the line is not drawn each second."""
     if box.trouble:
         return _Part(3, (Span(f"▲ {box.name}: {clean(box.trouble)}", "warning"),))
-    minutes = f"{box.length_ns // 60_000_000_000} min"
+    whole = box.length_ns // 60_000_000_000
+    minutes = f"{whole} min" if whole else "<1 min"
     return _Part(10, (Span(f"{box.name} ", "muted", "recordings.record"), Span(minutes, "muted", "recordings.record")))
 
 

@@ -157,11 +157,11 @@ def minutes(box, at_time, begin, end, noise=0):
 
 
 def test_flood_stays_within_the_bytes_and_each_segment_begins_with_the_state(tmp_path, quick):
-    limits = RingLimits(2 * MIB, 900.0)
+    limits = RingLimits(MIB, 900.0)
     box = Box(tmp_path, limits=limits)
     box.snapshot()
     largest, chance = 0, random.Random(1)
-    for number in range(400):
+    for number in range(200):
         box.publish(*(box.record(number * SECOND, name=chance.randbytes(2000).hex()) for _ in range(20)))
         if box.ring.wants_snapshot:
             box.snapshot()
@@ -317,9 +317,10 @@ def test_state_after_lost_records_is_in_what_is_kept(tmp_path, quick, at_time):
     box.publish(box.record(203 * SECOND, index=5))
     box.until(lambda: not box.ring._busy and box.ring.has_begun(202 * SECOND) and not box.ring._waiting)
     box.ring.stop()
-    keep_last(list_black_boxes(tmp_path / "boxes"), 900.0, "incident", tmp_path / "sessions")
+    kept = keep_last(list_black_boxes(tmp_path / "boxes"), 900.0, "incident", tmp_path / "sessions")
     records = list(reader.records(tmp_path / "sessions" / "incident"))
     assert [record.index for record in records] == [0, 1, 2, 9, 4, 5]
+    assert kept.lost == 400
 
 
 def test_targets_are_told_apart_and_an_unknown_one_names_the_others(tmp_path, quick, at_time):
@@ -488,7 +489,8 @@ async def test_recording_without_a_past_begins_now_with_the_state_and_a_warning(
     await recorder.close()
 
 
-async def test_recording_begins_with_the_state_where_the_black_box_cannot_be_copied(tmp_path):
+async def test_recording_begins_with_the_state_where_the_black_box_cannot_be_copied(tmp_path, monkeypatch):
+    monkeypatch.setattr("gconsole.session.record.black_box._PAST_S", 0.2)
     console = await Console(tmp_path / "boxes").started()
     recorder = Recorder(console.hub, tmp_path / "sessions", Limits(), lambda: console.state, black_box=console.box)
     await console.publish(Log(source="console", text="before"))
