@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ RESTART_NS: Final = 10_000_000_000
 RECOVERED_NS: Final = 300_000_000_000
 #: Ended ranks and outputs from which on jobs are judged in a thread, and the pause after that in multiples of its time.
 MANY: Final = 64
-PAUSE: Final = 20.0
+PAUSE: Final = 2.0
 
 
 class CrashCourse(msgspec.Struct, frozen=True):
@@ -163,14 +164,26 @@ class CrashFindings:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._crashes = crash_fold(store)
+        self._diagnosis: asyncio.Task[None] | None = None
 
     async def evaluate(self, *, is_last: bool) -> list[FindingDraft]:
-        """Findings of the jobs that have died and were not restarted successfully."""
-        if self._crashes.is_due or is_last:
+        """Findings of the jobs that have died and were not restarted successfully.
+
+        A large job is judged in the background: other findings do not wait for it, except at the end.
+        """
+        if self._diagnosis is not None and (is_last or self._diagnosis.done()):
+            task, self._diagnosis = self._diagnosis, None
+            await task  # raises what it raised
+        if is_last:
             await self._crashes.update()
+        else:
+            self._crashes.refresh(self._judge)
         now_rx = self._store.newest_rx
         due = [crash for crash in self._crashes.value if is_last or is_settled(crash.course, now_rx)]
         return [draft for crash in due if (draft := _draft(crash, now_rx)) is not None]
+
+    def _judge(self, work: Coroutine[None, None, None]) -> None:
+        self._diagnosis = asyncio.create_task(work, name="crash diagnosis")
 
 
 def is_settled(course: CrashCourse, now_rx: int) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
 from gconsole.core.store import Store
+from gconsole.monitor import crash
 from gconsole.monitor.crash import RECOVERED_NS, RESTART_NS, SETTLE_NS, CrashFindings, crash_findings, crashes_of
 from gconsole.records import Host, Log, NodeState, Output, Process, Rank
 
@@ -105,6 +107,23 @@ def test_secrets_in_outputs_and_kernel_messages_are_hidden_in_verdicts_and_findi
     fault = Log(node="n1", source="kernel", fault="segfault", text=f"python[101]: segfault {token}", pid=101, at=10 * S)
     store = Watched().store
     store.apply([*DIED[:2], an_output(1, text), fault])
-    (crash,) = crashes_of(store)
-    assert "login with ***" in str(crash) and token not in str(crash)
+    (died,) = crashes_of(store)
+    assert "login with ***" in str(died) and token not in str(died)
     assert token not in str(crash_findings(store))
+
+
+def test_large_job_is_judged_in_the_background_and_at_the_end_awaited(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(crash, "MANY", 0)
+    store = Watched().store
+    store.apply([*DIED, Host(node="n1", rx=60 * S)])
+
+    async def raised() -> tuple[int, int, int]:
+        source = CrashFindings(store)
+        first = await source.evaluate(is_last=False)
+        deadline = time.monotonic() + 20.0
+        while not (later := await source.evaluate(is_last=False)):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        return len(first), len(later), len(await CrashFindings(store).evaluate(is_last=True))
+
+    assert asyncio.run(raised()) == (0, 1, 1)
