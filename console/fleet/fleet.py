@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..config.diff import Changes, difference
 from ..config.load import more_nodes
-from ..config.model import Change, Config, NodeConfig, ReadOnly, refusal
+from ..config.model import Change, Config, NodeConfig, PodExec, ReadOnly, refusal
 from ..core.bus import Hub, Published
 from ..core.control import CaptureRequest, CaptureResult, CrashedRecording, Recordings
 from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
@@ -25,6 +25,7 @@ from .deploy.binaries import Binaries
 from .deploy.send_binaries import Staging
 from .gc_sweep import GcSweep
 from .node_link import NodeLink
+from .pod_events import PodEvents
 from .survey import NodeReply, request_reply
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Fleet:
         self._clocks = ProbeSchedule(config.clock, hub, self._sampled_links)
         self.followers: list[Callable[[Config], None]] = []  # callbacks for a newer configuration
         self._sweep = GcSweep()
+        self._pod_events = PodEvents(hub, [node.engine for node in config.nodes if isinstance(node.engine, PodExec)])
         self._stopped = False
         self._unsubscribe = hub.subscribe(self._watch)
         run_command.raise_limit(len(config.nodes))
@@ -72,6 +74,7 @@ class Fleet:
         for node in self.config.nodes:
             self.add_node(node)
         self._clocks.start()
+        self._pod_events.start()
 
     def add_node(self, node: NodeConfig) -> None:
         """Begin to connect to one more node."""
@@ -222,6 +225,7 @@ class Fleet:
         self._stopped = True
         self._unsubscribe()
         self._sweep.close()
+        await self._pod_events.stop()
         await self._clocks.stop()
         await self.staging.close()
         await asyncio.gather(*(link.stop() for link in self.links.values()))

@@ -51,6 +51,20 @@ class Scheduler:
         self._known["pods"].append({"name": name, "node": node, "labels": dict(labels), "phase": phase})
         self._save()
 
+    def event(self, pod: str, reason: str, message: str, at: str, count: int = 1) -> None:
+        """Add a warning of the cluster about a pod."""
+        self._known.setdefault("events", []).append({
+            "metadata": {"uid": f"{pod}.{reason}"}, "involvedObject": {"kind": "Pod", "name": pod}, "type": "Warning",
+            "reason": reason, "message": message, "count": count, "firstTimestamp": at, "lastTimestamp": at,
+            "eventTime": None, "source": {"component": "kubelet"},
+        })  # fmt: skip
+        self._save()
+
+    def restarts(self, pod: str, count: int, **terminated: object) -> None:
+        """A container of the pod was restarted after it ended so."""
+        self._known.setdefault("restarts", {})[pod] = {"count": count, "terminated": terminated}
+        self._save()
+
     def forbid(self) -> None:
         """Reject all further commands in pods."""
         self._known["forbidden"] = True
@@ -107,6 +121,20 @@ def srun(state: dict[str, Any], args: list[str]) -> None:
 
 
 def kubectl(state: dict[str, Any], args: list[str]) -> None:
+    if args[:2] == ["get", "events"]:
+        assert args[2:] == [
+            "--namespace=training",
+            "--field-selector=involvedObject.kind=Pod,type!=Normal",
+            "-o",
+            "json",
+        ]
+        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": state.get("events", [])}))
+        return
+    if args[:6] == ["get", "pods", "--namespace=training", "-o", "json", "--ignore-not-found"]:
+        found = [described(pod, state) for pod in state["pods"] if pod["name"] in args[6:]]
+        many = {"apiVersion": "v1", "kind": "List", "items": found}
+        print(json.dumps(many if len(args) > 7 else found[0]) if found else "")
+        return
     if args[:2] == ["get", "pods"]:
         parser = argparse.ArgumentParser("kubectl", allow_abbrev=False)
         for name in ("--namespace", "--selector", "-o"):
@@ -131,12 +159,17 @@ def kubectl(state: dict[str, Any], args: list[str]) -> None:
     sys.exit(status)
 
 
-def described(pod: dict[str, Any]) -> dict[str, Any]:
+def described(pod: dict[str, Any], state: dict[str, Any] | None = None) -> dict[str, Any]:
+    restarts = (state or {}).get("restarts", {}).get(pod["name"])
+    statuses = [{
+        "name": "trainer", "restartCount": restarts["count"], "state": {"running": {}},
+        "lastState": {"terminated": restarts["terminated"]},
+    }] if restarts else []  # fmt: skip
     containers = [{"name": name, "image": "registry.example/x"} for name in ("proxy", "trainer")]
     return {
         "metadata": {"name": pod["name"], "annotations": {"kubectl.kubernetes.io/default-container": "trainer"}},
         "spec": {"containers": containers, "nodeName": pod["node"]},
-        "status": {"phase": pod["phase"]},
+        "status": {"phase": pod["phase"], "containerStatuses": statuses},
     }
 
 

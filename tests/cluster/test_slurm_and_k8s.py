@@ -5,9 +5,12 @@ The commands are fakes over the rig's nodes (`scheduler.py`); the agents, the no
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from program import Run, gconsole
@@ -15,6 +18,8 @@ from rig import Rig
 from scheduler import Scheduler
 
 from gconsole.config.model import PodExec, SlurmStep
+from gconsole.core.bus import Hub
+from gconsole.fleet import pod_events
 from gconsole.transport import errors
 from gconsole.transport.site_exec import argv_of, failure_of
 
@@ -95,6 +100,62 @@ def test_running_pods_are_watched_and_pending_ones_are_reported(site: Scheduler,
     assert [node["node"] for node in run.report["nodes"]] == ["llama-worker-0", "llama-worker-1"]
     assert {node["state"] for node in run.report["nodes"]} == {"ok"}
     assert "pod llama-worker-2 is pending; left out" in run.stderr
+
+
+def test_events_and_restarts_of_pods_are_events_with_their_time(site: Scheduler, tmp_path: Path) -> None:
+    labels = {"job-name": "llama"}
+    for number in range(2):
+        site.pod(f"llama-worker-{number}", f"node{number + 1}", labels)
+    at = datetime.now(UTC) - timedelta(minutes=37)
+    stamp = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    site.event("llama-worker-0", "Unhealthy", "Liveness probe failed: \x1b[2Jtimeout", stamp, count=3)
+    site.event("other-0", "Evicted", "The node was low on resource: memory.", stamp)
+    site.event("llama-worker-1", "BackOff", "very old", "2001-01-01T00:00:00Z")
+    site.restarts("llama-worker-1", 2, reason="OOMKilled", exitCode=137, finishedAt=stamp)
+
+    records = tmp_path / "records.ndjson"
+    run = watched(site, "k8s:training/job-name=llama", tmp_path, "--for", "4s", "--records", records)
+
+    assert run.status == 0, run.stderr
+    logs = [record for line in records.open() if (record := json.loads(line))["kind"] == "log"]
+    found = {(log["node"], log["fault"], log["text"]) for log in logs if log["source"] == "kubernetes"}
+    assert found == {
+        ("llama-worker-0", "probe_failed", "Unhealthy: Liveness probe failed: ·[2Jtimeout (3 times)"),
+        ("llama-worker-1", "container_oom",
+         "container trainer was restarted 2 times, the last time: OOMKilled, exit code 137"),
+    }  # fmt: skip
+    assert all(log["is_earlier"] and abs(log["at"] / 1e9 - at.timestamp()) < 2 for log in logs if log["at"] and
+               log["source"] == "kubernetes")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exit 1", "echo not json", "yes x", "echo '{\"items\": [{\"reason\": 7}]}'",
+     "echo 'Error from server (Forbidden)' >&2; exit 1", "exec sleep 60", "printf '[%.0s' $(seq 5000)"],
+)  # fmt: skip
+def test_kubectl_that_fails_costs_only_the_events(
+    site: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    monkeypatch.setattr(pod_events, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(pod_events, "MAX_BYTES", 1 << 20)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f"#!/bin/sh\n{script}\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    hub, logs = Hub(), list[Any]()
+
+    async def ask() -> None:
+        failed = asyncio.Event()
+        hub.subscribe(lambda records: (logs.extend(records), failed.set()))
+        events = pod_events.PodEvents(hub, [PodExec("training", "llama-0", "trainer")])
+        events.start()
+        async with asyncio.timeout(30):
+            await failed.wait()
+        await events.stop()
+
+    asyncio.run(ask())
+    assert {(log.source, log.severity, bool(log.try_)) for log in logs} == {("console", "info", True)}
+    assert all(len(log.text) < 500 for log in logs)
 
 
 def test_pod_without_exec_permission_suggests_the_missing_verb(site: Scheduler, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from ... import records
 from ...text.format import number
 from ..finding import FindingDraft
+from .rank_lives import RankLife, RankLives
 
 #: Throttle reasons that indicate a cooling or power supply fault; power caps and application clocks do not.
 HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
@@ -137,6 +138,11 @@ class NodeHealth(msgspec.Struct):
         default_factory=dict
     )  # at PCI addresses without a known GPU
     kernel: dict[tuple[str, str], KernelFault] = msgspec.field(default_factory=dict)  # by class and subject
+    services: dict[tuple[str, str], KernelFault] = msgspec.field(default_factory=dict)  # the same of other sources
+    lives: RankLives = msgspec.field(default_factory=RankLives)
+    boot: records.Log | None = None  # the last boot of which the node reported
+    lost: list[RankLife] = msgspec.field(default_factory=list)  # ranks that lived when the node rebooted
+    rebooted_at: int | None = None  # console time of the first record after that reboot, ns
     nccl: dict[tuple[int, int], tuple[str, str]] = msgspec.field(
         default_factory=dict
     )  # (job, version) of the ranks, by (pid, start_ticks)
@@ -173,7 +179,7 @@ class HealthState:
             records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: self._gpu_link,
             records.GpuProcess: self._gpu_process, records.GpuEvent: self._gpu_event, records.Nic: self._nic,
             records.Rank: self._rank, records.AgentCost: self._tick, records.Log: self._log,
-            records.Inventory: self._inventory, records.Link: self._link,
+            records.Process: self._process, records.Inventory: self._inventory, records.Link: self._link,
         }  # fmt: skip
 
     def add(self, batch: Iterable[Any]) -> None:
@@ -226,6 +232,8 @@ class HealthState:
             gpu.xids, gpu.info = kept, infos[uuid]
         if booted:
             of.xids_elsewhere = {}
+            of.lost, of.rebooted_at = of.lives.present(), record.rx
+            of.lives, of.kernel, of.services = RankLives(), {}, {}
 
     def _inventory(self, record: records.Inventory) -> None:
         self._of(record.node).inventory[record.of] = record
@@ -314,10 +322,16 @@ class HealthState:
                 errors.clear()
             if len(errors) < MOST_FAULTS:
                 errors[record.text] = record
-        if record.source != "kernel" or record.fault is None:
+        of = self._of(record.node) if record.source in ("kernel", "boot", "journal", "slurm") else None
+        if of is None or record.fault is None:
             return
-        faults = self._of(record.node).kernel
+        if record.source == "boot":
+            of.boot = record
+            return
+        faults = of.kernel if record.source == "kernel" else of.services
         key = (record.fault, record.subject or "")
+        if key in faults and (record.at or record.t) < (faults[key].last.at or faults[key].last.t):
+            return  # of an earlier boot, or read late from the journal
         earlier = faults.pop(key, None)  # the newest last
         faults[key] = KernelFault(record, earlier.count + 1 if earlier and not record.is_over else 1)
         if len(faults) > MOST_FAULTS:
@@ -340,7 +354,12 @@ class HealthState:
         else:
             of.clock.append(record)
 
+    def _process(self, record: records.Process) -> None:
+        if record.rank is not None:
+            self._of(record.node).lives.add_process(record)
+
     def _rank(self, record: records.Rank) -> None:
+        self._of(record.node).lives.add_rank(record)
         versions = self._of(record.node).nccl
         key = (record.pid, record.start_ticks)
         if record.nccl is not None and record.status == "present":

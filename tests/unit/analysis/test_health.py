@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gconsole.analysis.finding import IDS
@@ -22,6 +23,7 @@ from gconsole.records import (
     Nic,
     Node,
     NodeState,
+    Process,
     Rank,
 )
 
@@ -459,3 +461,118 @@ class TestKernelFaults:
     def test_flood_of_kinds_of_faults_keeps_the_newest(self):
         faults = [kernel_log("disk", f"sd{number}") for number in range(600)]
         assert [culprits for _, *culprits in found(*faults)] == [["n1", f"disk sd{n}"] for n in range(592, 600)]
+
+
+def a_rank(rank=3, *, pid=4711, node="n1", at_s=50, start_s=10, status="present", job="llama", size=4, **fields):
+    at = int(at_s * SECOND)
+    return Rank(node=node, job=job, rank=rank, world_size=size, pid=pid, start_ticks=start_s * 100, source="environ",
+                status=status, t=at, mono=at, rx=at, **fields)  # fmt: skip
+
+
+class TestRanksNamedByTheKernel:
+    def killed(self, *records, fault="oom_kill_in_cgroup", at_s=99.0, pid=4711):
+        log = kernel_log(fault, "python3")
+        log = msgspec.structs.replace(log, pid=pid, at=int(at_s * SECOND))
+        facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
+        facts.add(sorted([*records, log], key=lambda record: record.rx))
+        return [draft for draft in health_findings(facts, LIMITS) if draft.id == "kernel_fault"]
+
+    @pytest.mark.parametrize("fault", ["oom_kill_in_cgroup", "oom_kill", "segfault"])
+    def test_kill_of_a_rank_that_is_gone_is_a_finding_that_names_it(self, fault):
+        [one] = self.killed(a_rank(), a_rank(status="exited", at_s=100), fault=fault)
+        assert one.text.endswith("; it was rank 3 of llama")
+        assert one.victims == ("rank 3",)
+
+    def test_kill_of_a_process_below_a_rank_names_the_rank(self):
+        worker = Process(node="n1", pid=4711, start_ticks=1, ppid=1, uid=0, comm="python3", role="dataloader_worker",
+                         job="llama", rank=3, t=50 * SECOND, rx=50 * SECOND)  # fmt: skip
+        [one] = self.killed(worker, msgspec.structs.replace(worker, gone=True, t=100 * SECOND, rx=100 * SECOND))
+        assert one.text.endswith("; it was a process below rank 3 of llama")
+
+    @pytest.mark.parametrize(
+        "records",
+        [
+            [],
+            [a_rank(pid=4712)],
+            [a_rank(node="n2")],
+            [a_rank(), a_rank(status="exited", at_s=60)],  # had ended before
+            [a_rank(), a_rank(status="exited", at_s=300)],  # lived on
+            [a_rank(at_s=110, start_s=105)],  # started after the kill: the pid was used again
+            [a_rank(status="exited", at_s=100)],
+            [a_rank(), gpu(at=400)],
+        ],
+        ids=["none", "pid", "node", "before", "later", "reused", "unseen", "alive"],
+    )  # fmt: skip
+    def test_process_that_cannot_have_been_a_rank_is_none(self, records):
+        assert self.killed(*records) == []
+
+    def test_fault_of_the_machine_stays_a_finding_without_a_rank(self):
+        [one] = self.killed(a_rank(pid=1), fault="oom_kill")
+        assert one.victims == () and "rank" not in one.text
+
+
+def a_boot(node="n1", at_s=1000.0, rx_s=1010.0, severity="warning"):
+    return Log(node=node, source="boot", severity=severity, text="the node booted without a shutdown before",
+               fault="reboot", at=int(at_s * SECOND), t=int(rx_s * SECOND), rx=int(rx_s * SECOND))  # fmt: skip
+
+
+class TestReboots:
+    def rebooted(self, *records):
+        facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
+        facts.add(records)
+        return [draft for draft in health_findings(facts, LIMITS) if draft.id == "node_rebooted"]
+
+    def test_reboot_under_a_job_while_watched_is_an_error_with_its_ranks(self):
+        [one] = self.rebooted(
+            a_node(agent="a"), a_rank(2, pid=10), a_rank(3), a_node(agent="b", boot_id="c"), a_boot(),
+        )  # fmt: skip
+        assert (one.severity, one.confidence, one.culprits, one.victims) == (
+            "error", "certain", ("n1",), ("rank 2", "rank 3"),
+        )  # fmt: skip
+        assert "while 2 ranks of llama ran there: the node booted without a shutdown" in one.text
+
+    def test_reboot_of_an_idle_node_and_a_new_agent_are_none(self):
+        assert not self.rebooted(a_node(agent="a"), a_node(agent="b", boot_id="c"), a_boot())
+        assert not self.rebooted(a_node(agent="a"), a_rank(), a_node(agent="b"), a_boot())
+        ended = a_rank(status="exited", at_s=60)
+        assert not self.rebooted(a_node(agent="a"), a_rank(), ended, a_node(agent="b", boot_id="c"), a_boot())
+
+    def test_reboot_before_the_console_came_concerns_a_job_that_lacks_ranks_since(self):
+        others = [a_rank(rank, node=f"n{rank + 2}", at_s=1005, start_s=100) for rank in range(3)]
+        [one] = self.rebooted(a_boot(), *others)
+        assert (one.severity, one.confidence, one.culprits) == ("info", "possible", ("n1",))
+        assert "while llama ran on other nodes; it may have been part of it, as the job lacks 1 rank:" in one.text
+
+    @pytest.mark.parametrize(
+        "records",
+        [
+            [a_rank(rank, node="n2", pid=rank + 1, at_s=1005, start_s=100) for rank in range(4)],  # none is missing
+            [a_rank(0, node="n2", at_s=1005, start_s=1002)],  # started after the boot
+            [a_rank(0, node="n2", at_s=1005, start_s=960)],  # too close to it to be sure
+            [a_rank(0, node="n1", at_s=1005, start_s=100)],  # ranks live on the node itself
+            [a_rank(0, node="n2", at_s=1005, start_s=100, size=None)],
+            [],
+        ],
+        ids=["complete", "later", "close", "here", "size", "no job"],
+    )  # fmt: skip
+    def test_reboot_that_need_not_concern_the_job_is_only_an_event(self, records):
+        assert not self.rebooted(a_boot(), *records)
+
+
+class TestServiceFaults:
+    def test_failed_service_is_a_warning_until_it_starts(self):
+        failed = msgspec.structs.replace(kernel_log("service_failed", "slurmd.service"), source="journal")
+        assert list(found(failed)) == [("service_fault", "n1", "service_failed slurmd.service")]
+        assert not found(failed, msgspec.structs.replace(failed, is_over=True, severity="info"))
+
+    def test_state_in_slurm_is_a_finding_only_if_jobs_are_lost(self):
+        down = msgspec.structs.replace(kernel_log("slurm_node", "n1"), source="slurm")
+        assert found(down)
+        assert not found(msgspec.structs.replace(down, severity="warning"))
+
+    @pytest.mark.parametrize("source", ["kmsg", "core", "kubernetes", "agent", "console"])
+    def test_other_sources_are_events(self, source):
+        assert not found(msgspec.structs.replace(kernel_log("oom_kill", "python3"), source=source))
+
+    def test_message_of_an_earlier_boot_does_not_end_a_fault_of_this_one(self):
+        assert found(kernel_log("nfs", "a", age_s=10), kernel_log("nfs", "a", over=True, age_s=50))
