@@ -27,6 +27,8 @@ from .quotas import WARNINGS_BURST, WARNINGS_S, NodeQuota, TokenBucket, is_out_o
 
 #: Kinds that only the console may publish.
 _CONSOLE_KINDS = (ConsoleRecord, NodeState, Mark, Finding, ClockWindow, ClockNode)
+#: Sources of log records that only the console may publish.
+_CONSOLE_SOURCES = ("console", "kubernetes")
 #: Kinds of pending gaps; the reason of a gap in the agent's buffer is the agent's own text.
 _MAX_REASONS = 16
 
@@ -67,7 +69,7 @@ class RecordReceiver:
         if record.seq > self.last_seq + 1:
             self._skip_to(record.seq - 1, "link", "records did not arrive")
         self.last_seq = record.seq
-        if isinstance(record, _CONSOLE_KINDS) or (isinstance(record, Log) and record.source == "console"):
+        if isinstance(record, _CONSOLE_KINDS) or (isinstance(record, Log) and record.source in _CONSOLE_SOURCES):
             self._warn(f"record kind reserved for the console: {type(record).__name__}")
             return None
         refusal = self.quota.refusal(record, len(line))

@@ -114,12 +114,13 @@ class LineStream(object):
         self._timeout_s, self._max_bytes = timeout_s, max_bytes
         self.reason = ""
         self.cpu_s = 0.0
+        self._is_at_end = False
 
     def __iter__(self) -> "Iterator[bytes]":
         """Each line without its end. Raises OSError if the command does not start."""
         process = subprocess.Popen(
             self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=True,
-            start_new_session=True, bufsize=0,
+            start_new_session=True, bufsize=0, cwd="/",
         )  # fmt: skip
         with _lock:
             _running.add(process)
@@ -140,6 +141,7 @@ class LineStream(object):
                 return
             data = os.read(fd, 65536)
             if not data:
+                self._is_at_end = True
                 if rest:
                     yield rest
                 return
@@ -152,8 +154,8 @@ class LineStream(object):
         self.reason = "more than %d MiB" % (self._max_bytes >> 20)
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        assert process.stdout is not None and process.stderr is not None
-        is_complete = not self.reason and process.stdout.read(1) == b""
+        assert process.stderr is not None
+        is_complete = self._is_at_end
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         if is_complete and select.select([process.stderr], [], [], 0)[0]:
             self.reason = os.read(process.stderr.fileno(), 4096).decode("utf-8", "replace").strip()[:300]

@@ -48,7 +48,8 @@ class Slurm:
     """`with Slurm(nodes, folder) as slurm:`; in `slurm.environment` its commands are first in PATH."""
 
     def __init__(self, nodes: Sequence[Node], folder: Path) -> None:
-        self._nodes, self._daemons = nodes, list[subprocess.Popen[bytes]]()
+        self.nodes = self._nodes = nodes
+        self._daemons = list[subprocess.Popen[bytes]]()
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
         self._env = {"SLURM_CONF": f"{nodes[0].inside}/slurm.conf", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}

@@ -59,3 +59,22 @@ def test_cancelled_slurm_job_is_a_usage_error_with_a_hint(slurm: Slurm, tmp_path
     assert run.status == 2
     assert "Traceback" not in run.stderr
     assert f"{job}" in run.stderr and "squeue --me lists your jobs" in run.stderr
+
+
+@pytest.mark.full
+def test_state_of_job_and_drained_node_in_slurm_are_events(slurm: Slurm, tmp_path: Path) -> None:
+    for node in slurm.nodes:
+        (node.folder / "etc-slurm").mkdir()
+        (node.folder / "etc-slurm/slurm.conf").write_bytes((node.folder / "slurm.conf").read_bytes())
+        node.output(["mount", "--bind", f"{node.inside}/etc-slurm", "/etc/slurm"])
+    job = slurm.submit(JOB, nodes=2)
+    slurm.ask("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=gpu 3 is lost")
+    records = tmp_path / "records.ndjson"
+
+    run = gconsole("batch", f"slurm:{job}", "--for", "10s", "--records", records, env=slurm.environment)
+
+    logs = [record for line in records.open() if (record := json.loads(line))["kind"] == "log"]
+    found = {(log["node"], log["severity"], log["text"]) for log in logs if log["source"] == "slurm"}
+    assert ("node1", "info", f"Slurm job {job}: RUNNING") in found, run.stderr
+    [(_, severity, text)] = [entry for entry in found if entry[0] == "node2"]
+    assert severity == "warning" and "+DRAIN: gpu 3 is lost (set by root at " in text

@@ -570,7 +570,7 @@ class TestServiceFaults:
         assert found(down)
         assert not found(msgspec.structs.replace(down, severity="warning"))
 
-    @pytest.mark.parametrize("source", ["kmsg", "core", "kubernetes", "agent", "console"])
+    @pytest.mark.parametrize("source", ["kmsg", "core", "kubernetes", "console"])
     def test_other_sources_are_events(self, source):
         assert not found(msgspec.structs.replace(kernel_log("oom_kill", "python3"), source=source))
 
