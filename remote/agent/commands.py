@@ -21,17 +21,9 @@ COMMANDS = {
     "ptp_status": ["pmc", "-u", "-b", "0", "GET TIME_STATUS_NP"],
     "sudo_probe": ["sudo", "-n", "true"],
     "timesyncd_state": ["timedatectl", "show-timesync"],
-    # the journal, newest entry first; `{matches}` are of history/journal
-    "journal": [
-        "journalctl",
-        "--quiet",
-        "--no-pager",
-        "--output=json",
-        "--reverse",
-        "{fields}",
-        "{since}",
-        "{matches}",
-    ],
+    # the journal, from its newest entry on, and after one entry: --reverse --after-cursor would read older ones
+    "journal": ["journalctl", "-q", "--no-pager", "--output=json", "--reverse", "{fields}", "{since}", "{matches}"],
+    "journal_after": ["journalctl", "-q", "--no-pager", "--output=json", "{fields}", "{since}", "{matches}"],
     "slurm_node": ["scontrol", "--oneliner", "show", "node", "{node}"],
     "slurm_job": ["scontrol", "show", "job", "{job}"],
     "py_spy_version": ["{blob}", "--version"],

@@ -8,6 +8,7 @@ import glob
 import json
 import os
 import re
+import time
 
 from ..agent.commands import LineStream
 from . import service_faults
@@ -83,11 +84,13 @@ class Journal(object):
         self.cpu_s = 0.0  # of the last call
         self.unparsed = self.parsed = 0
 
-    def entries(self, matches: "list[str]", since: "list[str]", most: int = 1 << 20) -> "Iterator[Entry]":
-        """Entries that match, the newest first. Raises OSError if journalctl does not start."""
+    def entries(
+        self, matches: "list[str]", since: "list[str]", most: int = 1 << 20, command: str = "journal"
+    ) -> "Iterator[Entry]":
+        """Entries that match, the newest first unless `command` is another. Raises OSError if it does not start."""
         fields = "--output-fields=" + ",".join(_FIELDS)
         words = {"{fields}": [fields], "{since}": since, "{matches}": matches}
-        stream = LineStream("journal", words, TIMEOUT_S, MAX_BYTES)
+        stream = LineStream(command, words, TIMEOUT_S, MAX_BYTES)
         lines = iter(stream)
         self.unparsed = self.parsed = 0
         try:
@@ -104,6 +107,30 @@ class Journal(object):
             self.reason, self.cpu_s = stream.reason, stream.cpu_s
             if self.unparsed and not self.parsed:
                 self.reason = "journalctl prints another format than JSON"
+
+
+class Follower(object):
+    """Entries of some matches that are wanted: those of the last `OLDEST_S` first, then each time the newer ones."""
+
+    def __init__(self, matches: "list[str]", is_wanted: "Callable[[Entry], bool]") -> None:
+        self._matches, self._is_wanted = matches, is_wanted
+        self._cursor = ""  # of the newest entry that was read
+        self._since_s = time.time() - OLDEST_S
+
+    def read(self, source: "Journal", until: "list[str]") -> "list[Entry]":
+        """Wanted entries, the oldest first. Raises OSError if journalctl does not start."""
+        began_s, is_first = time.time(), not self._cursor
+        since = ["--since=@%d" % self._since_s] if is_first else ["--after-cursor=" + self._cursor]
+        wanted, newest = [], ""
+        for entry in source.entries(self._matches, since + until, command="journal" if is_first else "journal_after"):
+            newest = newest if newest and is_first else entry.cursor
+            if self._is_wanted(entry):
+                wanted.append(entry)
+        if source.reason and not newest:
+            self._cursor = ""  # its entry may have been deleted
+        else:
+            self._cursor, self._since_s = newest or self._cursor, began_s
+        return wanted[::-1] if is_first else wanted
 
 
 def obstacle(folders: "tuple[str, ...]" = FOLDERS, can_read: "Callable[[str, int], bool]" = os.access) -> "str | None":

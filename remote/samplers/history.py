@@ -10,6 +10,7 @@ import time
 
 from ..clocks import stamps
 from ..history import boots, core_dumps, journal, service_faults, slurm
+from ..kernel.faults import fault_of
 from ..kernel.fold import FaultFold, newest
 from ..kernel.log import KernelLog
 from ..proc.procfs import printable
@@ -49,8 +50,8 @@ class HistorySampler(Sampler):
         self._journal = journal.Journal()
         self._steps: "list[Callable[[], Iterator[Fact]]]" = []
         self._started_ns = stamps.realtime_ns()
-        self._cursor = ""  # of the newest entry of the journal that was read
-        self._kernel_cursor = ""  # of its kernel messages, where /dev/kmsg is not read
+        self._kernel = journal.Follower(journal.KERNEL_MATCHES, _is_kernel_fault)
+        self._service = journal.Follower(journal.service_matches(), lambda it: self._service_fact(it) is not None)
         self._follows_kernel = False
         self._fold = FaultFold()  # of the present boot
         self._due: "dict[str, float]" = {}
@@ -170,10 +171,7 @@ class HistorySampler(Sampler):
         until = []
         if oldest_s is not None:  # the bulk of it: what remains is compared by the kernel's own time
             until = ["--until=@%d" % (time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) + oldest_s + 60)]
-        entries = self._read(journal.KERNEL_MATCHES, self._since() + until)
-        entries = [entry for entry in entries if entry.is_kernel]
-        self._kernel_cursor = entries[0].cursor if entries else ""
-        for fact in self._kernel_facts(entries[::-1], oldest_s):
+        for fact in self._kernel_facts(self._read(self._kernel, until), oldest_s):
             yield fact
 
     def _kernel_facts(self, entries: "list[Entry]", oldest_s: "float | None") -> "Iterator[Fact]":
@@ -201,20 +199,16 @@ class HistorySampler(Sampler):
 
     def _services(self) -> "Iterator[Fact]":
         """New entries of services, of core dumps, and of the kernel where it is followed here."""
-        since = ["--after-cursor=" + self._cursor] if self._cursor else self._since()
-        entries = self._read(journal.service_matches(), since)
+        entries = self._read(self._service)
         cost_s = self._journal.cpu_s
-        self._cursor = entries[0].cursor if entries else self._cursor
-        for entry in entries[::-1]:
+        for entry in entries:
             fact = self._service_fact(entry)
             if fact is not None:
                 yield fact
-        if self._follows_kernel and self._kernel_cursor:
-            kernel = [entry for entry in self._read(journal.KERNEL_MATCHES, ["--after-cursor=" + self._kernel_cursor])
-                      if entry.is_kernel]  # fmt: skip
+        if self._follows_kernel and "services" in self._due:
+            messages = self._read(self._kernel)
             cost_s += self._journal.cpu_s
-            self._kernel_cursor = kernel[0].cursor if kernel else self._kernel_cursor
-            for kernel_fact in self._kernel_facts(kernel[::-1], None):
+            for kernel_fact in self._kernel_facts(messages, None):
                 yield kernel_fact
         self._due["services"] = time.monotonic() + min(SLOWEST_S, max(EVERY_S, PER_CPU_S * cost_s))
 
@@ -244,19 +238,15 @@ class HistorySampler(Sampler):
         return self._core_dump(entry.word("COREDUMP_COMM"), pid, entry.word("COREDUMP_SIGNAL"),
                                entry.word("COREDUMP_FILENAME"), None, at_ns)  # fmt: skip
 
-    def _read(self, matches: "list[str]", since: "list[str]") -> "list[Entry]":
+    def _read(self, follower: "journal.Follower", until: "tuple[str, ...] | list[str]" = ()) -> "list[Entry]":
         try:
-            entries = list(self._journal.entries(matches, since))
+            entries = follower.read(self._journal, list(until))
         except OSError as error:
             entries, self._journal.reason = [], "journalctl: %s" % (error.strerror or error)
-        if self._journal.reason and not entries and "journal" not in self._missed:
+        if self._journal.reason and not self._journal.parsed and "journal" not in self._missed:
             self._missed.add("journal")
             self._agent.miss("journal", self._journal.reason, "run journalctl -o json on the node to see its error")
         return entries
-
-    @staticmethod
-    def _since() -> "list[str]":
-        return ["--since=@%d" % (time.time() - OLDEST_S)]
 
     # -- Slurm -------------------------------------------------------------------------------------------------------
 
@@ -310,6 +300,10 @@ class HistorySampler(Sampler):
             "pid": pid, "at": at_ns, "is_over": is_over, "is_earlier": at_ns < self._started_ns,
         }  # fmt: skip
         return "log", fields
+
+
+def _is_kernel_fault(entry: "Entry") -> bool:
+    return entry.is_kernel and (entry.text.startswith("oom-kill:") or fault_of(entry.text) is not None)
 
 
 def _oldest_of_kmsg(path: str) -> "float | None":

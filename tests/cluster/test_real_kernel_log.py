@@ -59,6 +59,6 @@ def test_crash_that_the_kernel_reports_is_found_with_its_process(tmp_path: Path)
 def test_line_that_a_program_writes_there_is_an_event_without_weight(tmp_path: Path) -> None:
     name = f"gct-{secrets.token_hex(4)}"
     with Path("/dev/kmsg").open("w") as log:
-        log.write(f"<3>nfs: server {name} not responding, still trying")
+        log.write(f"<3>nfs: server {name} not responding, still trying\n")
     [found] = faults_here(tmp_path, name)
     assert (found["source"], found["fault"], found["severity"]) == ("kmsg", "nfs", "info")

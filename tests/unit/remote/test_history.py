@@ -193,10 +193,15 @@ with open(os.environ["FAKE_JOURNAL"] + ".calls", "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
 after = [a.split("=", 1)[1] for a in sys.argv if a.startswith("--after-cursor=")]
 if after:
-    newer = [e["__CURSOR"] for e in entries].index(after[0]) + 1
-    entries = entries[newer:]
+    cursors = [e["__CURSOR"] for e in entries]
+    if after[0] not in cursors:
+        sys.exit("Failed to seek to cursor: Invalid argument")
+    place = cursors.index(after[0])
+    entries = entries[:place] if "--reverse" in sys.argv else entries[place + 1:]  # as systemd 252
+since = [float(a.split("@", 1)[1]) for a in sys.argv if a.startswith("--since=@")]
+entries = [e for e in entries if not since or int(e["__REALTIME_TIMESTAMP"]) / 1e6 >= since[0]]
 is_kernel = "_TRANSPORT=kernel" in sys.argv
-for entry in reversed(entries):
+for entry in reversed(entries) if "--reverse" in sys.argv else entries:
     if (entry.get("_TRANSPORT") == "kernel") == is_kernel and "--boot=-1" not in sys.argv:
         print(json.dumps(entry))
 """
@@ -283,6 +288,26 @@ def test_message_of_a_service_is_read_and_later_ones_follow(node):
     node.add(of_service("chronyd.service", "Forward time jump detected!", age_s=-1, _UID="998"))
     assert [log.fault for log in node.tick(time.monotonic() + 1000)] == ["clock_step"]
     assert node.tick(time.monotonic() + 5000) == []
+
+
+def test_entries_follow_once_and_in_order_also_after_the_journal_was_rotated(node):
+    node.add(of_service("slurmd.service", OOM, age_s=300))
+    assert len(node.start()) == 1
+    node.add(*(of_service("slurmd.service", OOM.replace("7.0", f"{n}.0"), age_s=-n) for n in (10, 11, 12)))
+    assert [log.subject for log in node.tick(time.monotonic() + 1000)] == ["10.0", "11.0", "12.0"]
+    node.journal = node.journal[:1]
+    node.add(of_service("slurmd.service", OOM.replace("7.0", "13.0"), age_s=-20))
+    assert node.tick(time.monotonic() + 2000) == []
+    assert [log.subject for log in node.tick(time.monotonic() + 3000)] == ["13.0"]
+
+
+def test_kernel_messages_follow_where_the_kernel_log_may_not_be_read(node):
+    node.sampler.context.kmsg = str(node.folder / "none")
+    node.add(kernel(XID, mono_s=50.0), kernel("nfs: server a not responding, still trying", mono_s=5000.0, age_s=100))
+    assert [log.fault for log in node.start()] == ["xid", "nfs"]
+    node.add(kernel("nfs: server a OK", mono_s=6000.0, age_s=-5))
+    assert [(log.fault, log.is_over) for log in node.tick(time.monotonic() + 1000)] == [("nfs", True)]
+    assert node.tick(time.monotonic() + 2000) == []
 
 
 def test_journal_is_read_seldom(node):
