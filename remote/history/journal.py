@@ -109,7 +109,7 @@ class Journal(object):
                 self.reason = "journalctl prints another format than JSON"
 
 
-class Follower(object):
+class JournalFollower(object):
     """Entries of some matches that are wanted: those of the last `OLDEST_S` first, then each time the newer ones."""
 
     def __init__(self, matches: "list[str]", is_wanted: "Callable[[Entry], bool]") -> None:

@@ -50,8 +50,10 @@ class HistorySampler(Sampler):
         self._journal = journal.Journal()
         self._steps: "list[Callable[[], Iterator[Fact]]]" = []
         self._started_ns = stamps.realtime_ns()
-        self._kernel = journal.Follower(journal.KERNEL_MATCHES, _is_kernel_fault)
-        self._service = journal.Follower(journal.service_matches(), lambda it: self._service_fact(it) is not None)
+        self._kernel = journal.JournalFollower(journal.KERNEL_MATCHES, _is_kernel_fault)
+        self._service = journal.JournalFollower(
+            journal.service_matches(), lambda it: self._service_fact(it) is not None
+        )
         self._follows_kernel = False
         self._fold = FaultFold()  # of the present boot
         self._due: "dict[str, float]" = {}
@@ -238,7 +240,7 @@ class HistorySampler(Sampler):
         return self._core_dump(entry.word("COREDUMP_COMM"), pid, entry.word("COREDUMP_SIGNAL"),
                                entry.word("COREDUMP_FILENAME"), None, at_ns)  # fmt: skip
 
-    def _read(self, follower: "journal.Follower", until: "tuple[str, ...] | list[str]" = ()) -> "list[Entry]":
+    def _read(self, follower: "journal.JournalFollower", until: "tuple[str, ...] | list[str]" = ()) -> "list[Entry]":
         try:
             entries = follower.read(self._journal, list(until))
         except OSError as error:
