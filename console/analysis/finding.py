@@ -12,7 +12,7 @@ from ..records import Confidence, Severity
 class FindingDraft(msgspec.Struct, frozen=True):
     """A finding without instants; `FindingTracker` turns it into a `Finding` record.
 
-    Drafts with the same `id` and `culprits` are the same finding, whose text and evidence may change.
+    Drafts with the same `id`, `culprits` and `job` are the same finding, whose text and evidence may change.
     """
 
     id: str  # stable, from the finding catalog; used by `--fail-on` and filters
@@ -23,6 +23,7 @@ class FindingDraft(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...] = ()  # each with record and field: `gpu.temp_c node019:gpu4 91`
     victims: tuple[str, ...] = ()  # affected, not at fault
     parts: tuple[str, ...] = ()  # affected parts of a culprit: NVLink numbers; `width`
+    job: str | None = None  # the job that it is about, if it is about one
 
 
 class FindingKind(msgspec.Struct, frozen=True):

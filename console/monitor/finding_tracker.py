@@ -52,7 +52,7 @@ MANY: Final = 1_000
 #: raise the process's peak memory for good.
 MOST_WAITING: Final = 256
 
-_Key = tuple[str, tuple[str, ...]]
+_Key = tuple[str, tuple[str, ...], str | None]
 
 
 class _Open(msgspec.Struct):
@@ -81,6 +81,8 @@ class FindingTracker:
         self._throttle = Throttle(EVERY_S, PAUSE, clock)
         self._evaluating = threading.Lock()  # a cancelled evaluation may still run in its thread
         self._failed: set[str] = set()  # analyses whose failure was published
+        self._failing: set[str] = set()  # analyses that failed when they last ran
+        self._evaluated_s: float | None = None  # when all analyses had last run, monotonic
         self._is_full = False
         hub.subscribe(self._append)
 
@@ -88,6 +90,16 @@ class FindingTracker:
     def is_due(self) -> bool:
         """Whether the last evaluation has ended and is a second ago."""
         return self._throttle.is_due
+
+    @property
+    def evaluated_age_s(self) -> float | None:
+        """Seconds since every analysis last ran; None if none did yet."""
+        return None if self._evaluated_s is None else self._clock() - self._evaluated_s
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """Analyses that failed when they last ran, by name."""
+        return tuple(sorted(self._failing))
 
     async def evaluate(self, *, is_last: bool = False) -> None:
         """Run every analysis on the records so far; publish findings that opened, changed or cleared."""
@@ -106,8 +118,10 @@ class FindingTracker:
             if isinstance(result, Exception):
                 self._publish_failure(name, result)
             else:
+                self.succeeded(name)
                 self.report(name, result)
         self._clear_absent()
+        self._evaluated_s = self._clock()
 
     async def fold_pending(self) -> None:
         """Fold the records so far without an evaluation, so that none pile up during long work."""
@@ -123,7 +137,7 @@ class FindingTracker:
     def report(self, source: str, drafts: Iterable[FindingDraft]) -> None:
         """Replace the findings of one source; those it no longer reports are cleared after `[health] clear_s`."""
         now_s, now_ns = self._clock(), time.time_ns()
-        current = {(draft.id, draft.culprits): draft for draft in drafts}
+        current = {(draft.id, draft.culprits, draft.job): draft for draft in drafts}
         news = [self._present(source, key, draft, now_s, now_ns) for key, draft in current.items()]
         gone = [key for key, entry in self._open.items() if entry.source == source and key not in current]
         news += [self._absent(key, now_s, now_ns) for key in gone]
@@ -138,6 +152,10 @@ class FindingTracker:
     def failed(self, name: str, error: Exception) -> None:
         """Publish, once, that an analysis with its own schedule failed."""
         self._publish_failure(name, error)
+
+    def succeeded(self, name: str) -> None:
+        """Note that an analysis ran without an error."""
+        self._failing.discard(name)
 
     # -- records and analyses ------------------------------------------------------------------------------------------
 
@@ -177,6 +195,7 @@ class FindingTracker:
             return error
 
     def _publish_failure(self, name: str, error: Exception) -> None:
+        self._failing.add(name)
         if name not in self._failed:
             self._failed.add(name)
             text = f"the analysis {name} failed: {internal_error(error, f'the analysis {name}')}"
@@ -229,5 +248,5 @@ class FindingTracker:
 def _finding(draft: FindingDraft, first_seen: int) -> Finding:
     return Finding(
         id=draft.id, severity=draft.severity, confidence=draft.confidence, culprits=draft.culprits,
-        victims=draft.victims, text=draft.text, evidence=draft.evidence, first_seen=first_seen,
+        victims=draft.victims, text=draft.text, evidence=draft.evidence, job=draft.job, first_seen=first_seen,
     )  # fmt: skip

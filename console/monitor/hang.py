@@ -143,6 +143,7 @@ def verdict_finding(verdict: Verdict) -> FindingDraft | None:
         text=f"{verdict.job}: {verdict.summary}",
         evidence=verdict.evidence,
         victims=tuple(f"rank {rank}" for rank in verdict.victims),
+        job=verdict.job,
     )
 
 
@@ -186,11 +187,11 @@ def verdict_findings(store: Store) -> list[Finding]:
         finding = verdict_finding(verdict)
         if finding is None:
             continue
-        previous = store.findings.get((finding.id, finding.culprits))
+        previous = store.findings.get((finding.id, finding.culprits, finding.job))
         findings.append(
             Finding(
                 id=finding.id, severity=finding.severity, confidence=finding.confidence, culprits=finding.culprits,
-                victims=finding.victims, text=finding.text, evidence=finding.evidence,
+                victims=finding.victims, text=finding.text, evidence=finding.evidence, job=finding.job,
                 first_seen=previous.first_seen if previous is not None else store.newest_rx,
             )
         )  # fmt: skip

@@ -211,4 +211,5 @@ def _unread(suspicion: Suspicion) -> FindingDraft:
         text=f"{suspicion.job[0]}: {suspicion.text}, and no stack of its ranks could be read.",
         evidence=("rank_stat.ctx_switches_s 0", "rank_stat.proc_state"),
         victims=tuple(f"rank {rank}" for rank in suspicion.ranks),
+        job=suspicion.job[0],
     )  # fmt: skip

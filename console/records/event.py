@@ -66,5 +66,6 @@ class Finding(Record, tag="finding", kw_only=True):
     victims: tuple[str, ...] = ()  # nodes, GPUs or ranks that suffer from it
     text: str  # the finding as one sentence
     evidence: tuple[str, ...] = ()  # records and fields that it rests on
+    job: str | None = None  # the job that it is about, if it is about one
     first_seen: Int  # CLOCK_REALTIME of the console when it was first true, ns
     cleared_at: Int | None = None  # CLOCK_REALTIME of the console when it ceased to be true, ns; None while it is open

@@ -130,7 +130,8 @@ _ROWS: Final = (
     _spec(event.Mark, "event", is_fleet_wide=True, event=_always, is_always_recorded=True, is_resumed=True),
     _spec(event.Gap, "event", "source", event=_always, is_always_recorded=True, is_resumed=True),
     _spec(
-        event.Finding, "state", "id", "culprits", is_fleet_wide=True, event=_always, kept_total=4_096, is_resumed=True,
+        event.Finding, "state", "id", "culprits", "job", is_fleet_wide=True, event=_always, kept_total=4_096,
+        is_resumed=True,
     ),
     _spec(clock.ClockBins, "series", "dst", quota="peers", is_large=True),
     _spec(clock.ClockSnapshot, "series", kept_each=720),  # 12 min at one a second

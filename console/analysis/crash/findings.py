@@ -26,4 +26,5 @@ def crash_finding(verdict: CrashVerdict) -> FindingDraft:
         text=f"{verdict.job}: {verdict.summary}",
         evidence=verdict.evidence,
         victims=tuple(f"rank {rank}" for rank in verdict.victims[:MOST_VICTIMS]),
+        job=verdict.job,
     )

@@ -84,7 +84,7 @@ def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -
     )
     return FindingDraft(
         "straggler", "warning", "certain", (f"rank {rank.rank}",), text, evidence,
-        tuple(f"rank {victim}" for victim in sorted(victims)[:MOST_NAMED]),
+        tuple(f"rank {victim}" for victim in sorted(victims)[:MOST_NAMED]), job=skew.job,
     )  # fmt: skip
 
 
@@ -123,8 +123,9 @@ def _desync(desync: Desync) -> FindingDraft:
     text = f"{who} {by} {what} behind the others ({where})"
     confidence: Confidence = "likely" if desync.readings > 1 else "possible"
     return FindingDraft(
-        "desync", "warning", confidence, tuple(f"rank {rank}" for rank in desync.behind), text, desync.evidence
-    )
+        "desync", "warning", confidence, tuple(f"rank {rank}" for rank in desync.behind), text, desync.evidence,
+        job=desync.job,
+    )  # fmt: skip
 
 
 def _violated(broken: Sequence[Violation], analysed: int) -> FindingDraft:

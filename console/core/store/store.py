@@ -67,7 +67,7 @@ class Store:
         self._ranks = RankTable()
         self.ranks = self._ranks.table
         self.processes: Table[ProcessKey, records.Process] = Table()
-        self.findings: Table[tuple[str, tuple[str, ...]], records.Finding] = Table()
+        self.findings: Table[tuple[str, tuple[str, ...], str | None], records.Finding] = Table()
         self.captures = CaptureTable()
         self.clocks = ClockTables()
         self.steps = StepTable()

@@ -206,8 +206,8 @@ def rank_in(frame: ScreenSnapshot, key: object) -> Detail | None:
 
 
 def finding_in(frame: ScreenSnapshot, key: object) -> Detail | None:
-    """The open finding with that id and those culprits."""
-    findings = (finding for finding in frame.findings if (finding.id, finding.culprits) == key)
+    """The open finding with that id, those culprits and that job."""
+    findings = (finding for finding in frame.findings if (finding.id, finding.culprits, finding.job) == key)
     return next(map(finding_detail, findings), None)
 
 

@@ -194,7 +194,7 @@ def _lines_of(finding: Finding, width: int, *, is_whole: bool) -> list[Line]:
     status = SEVERITY_STATUS[finding.severity]
     name = fit(clean(finding.id), _ID_WIDTH)
     head = (glyph(status), Span(" "), Span(name, status), Span("  "))
-    text, target = clean(finding.text), (finding.id, finding.culprits)
+    text, target = clean(finding.text), (finding.id, finding.culprits, finding.job)
     is_crash = finding.id in CRASHES
     if (finding.severity != "error" and not is_crash) or (not is_whole and not is_crash):
         return [Line(cut((*head, Span(text)), width), target)]
