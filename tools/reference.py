@@ -110,16 +110,16 @@ def config_page() -> str:
         "# hosts.toml\n\nEvery key can also be set by its environment variable or with `--set SECTION.KEY=VALUE`; "
         "flags win over variables, variables over the file. Keys marked *per node* may stand in a `[[nodes]]` entry.\n"
     ]
-    names = [*schema.sections(), "nodes"]
+    names = [*schema.sections(), *schema.ENTRIES]
     for section in names:
-        title = "[[nodes]]" if section == "nodes" else f"[{section}]"
+        title = f"[[{section}]]" if section in schema.ENTRIES else f"[{section}]"
         rows = [
             (
                 f"`{key.name}`",
                 _kind(key),
                 "required" if key.required else "unset" if key.default is None else f"`{schema.written(key.default)}`",
                 _key_help(key) + (" *per node*" if key.per_node else ""),
-                "" if section == "nodes" else f"`{key.variable}`",
+                "" if section in schema.ENTRIES else f"`{key.variable}`",
             )
             for key in schema.keys(section).values()
         ]

@@ -112,7 +112,7 @@ def registries() -> dict[str, list[str]]:
             if row is not None and (name == "gconsole" or not re.search(r"--(help|verbose|log-file)\b", row[0])):
                 commands.append(f"  {row[0]}  {row[1]}")
     keys: list[str] = []
-    for section in (*schema.sections(), "nodes"):
+    for section in (*schema.sections(), *schema.ENTRIES):
         keys += [f"{section}.{key.name}  {key.help}" for key in schema.keys(section).values()]
     findings: list[str] = []
     for kind in FINDINGS:

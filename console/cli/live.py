@@ -177,7 +177,7 @@ async def watch_nodes(
         )
     )  # fmt: skip
     try:
-        await _wait_until_done(watching, interrupted)
+        await wait_until_done(watching, interrupted)
     finally:
         await clock_estimator.stop()
     if recording:
@@ -196,7 +196,7 @@ async def watch_nodes(
     return store, interrupted.done()
 
 
-async def _wait_until_done(watching: asyncio.Task[None], interrupted: asyncio.Future[None]) -> None:
+async def wait_until_done(watching: asyncio.Task[None], interrupted: asyncio.Future[None]) -> None:
     """Wait until `watching` ends; an interrupt cancels it."""
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()

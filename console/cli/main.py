@@ -28,6 +28,7 @@ COMMANDS = {
     "serve": ("serve:serve", "Open the TUI in a local browser."),
     "api": ("serve:api", "Serve an HTTP API and Prometheus metrics."),
     "batch": ("batch:batch", "Run headless: print a summary, write a report, set an exit code."),
+    "watch": ("watch:watch", "Watch unattended: alert by rules, send a heartbeat, run as a service."),
     "record": ("record:record", "Record a crash-safe session, headless."),
     "sessions": ("sessions:sessions", "List, show, recover, verify, compact, merge and delete recorded sessions."),
     "replay": ("screen:replay", "Replay a recorded session in the TUI."),

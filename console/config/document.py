@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from ..text.format import size
-from .model import ConfigError, Origin, Setting
+from .model import ConfigError, Origin, PlacedRule, Setting
 from .nodeset import NodeAddress, expand, fold
 from .nodeset_parser import MAX_NAMES, BadNodeSet
 from .schema import BadValue, Key, Value, all_keys, keys, nearest, overrides, sections, shown
 from .strict_modes import reason_to_reject
 from .toml_positions import Path as KeyPath
 from .toml_positions import TomlPosition, places
+from .watch_rules import rules_of
 
 #: Bytes. Larger than a hosts.toml with 16,384 separately listed nodes.
 _MAX_BYTES = 16 << 20
@@ -43,9 +44,20 @@ class Document(msgspec.Struct, frozen=True):
         """An error at the line of a key."""
         return ConfigError(f"{self.name}:{self.line(*path)}", key, text, near)
 
+    def place(self, *path: str | int) -> str:
+        """File and line of a key as text."""
+        return f"{self.name}:{self.line(*path)}"
+
     def origin(self, *path: str | int) -> Origin:
         """File and line of a key."""
-        return Origin("file", f"{self.name}:{self.line(*path)}")
+        return Origin("file", self.place(*path))
+
+    def value(self, path: KeyPath, key: Key, value: object) -> Value:
+        """The checked value of a key at `path`; local paths are relative to the file. Raises ConfigError."""
+        try:
+            return resolve_path(key, key.check(value), self.path.parent)
+        except BadValue as error:
+            raise self.error(path, str(key), error.text, error.nearest) from None
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -63,6 +75,7 @@ class Contents(msgspec.Struct, frozen=True):
 
     settings: Mapping[str, Setting]  # by full name; only those in the file
     entries: tuple[Entry, ...]
+    rules: tuple[PlacedRule, ...] = ()
 
 
 def read(path: Path, name: str) -> Document:
@@ -127,11 +140,13 @@ def check(document: Document) -> Contents:
             text = f"must be a section, [{section}], is {shown(table)}"
             raise document.error((section,), section, text)
         for name, value in table.items():
+            if (section, name) == ("watch", "rule"):
+                continue
             key = keys(section).get(name)
             if key is None:
                 raise _unknown_key(document, (section, name), section, keys(section))
             settings[str(key)] = _setting(document, (section, name), key, value)
-    return Contents(settings, tuple(_entries(document)))
+    return Contents(settings, tuple(_entries(document)), tuple(rules_of(document)))
 
 
 def resolve_path(key: Key, value: Value, folder: Path) -> Value:
@@ -194,11 +209,7 @@ def _refuse_known(document: Document, entry: Entry, seen: Mapping[str, Origin]) 
 
 
 def _setting(document: Document, path: KeyPath, key: Key, value: object) -> Setting:
-    try:
-        checked = resolve_path(key, key.check(value), document.path.parent)
-    except BadValue as error:
-        raise document.error(path, str(key), error.text, error.nearest) from None
-    return Setting(str(key), checked, document.origin(*path))
+    return Setting(str(key), document.value(path, key, value), document.origin(*path))
 
 
 def _unknown_section(document: Document, section: str, value: object) -> ConfigError:

@@ -144,7 +144,7 @@ def _assemble(
         partial += _for_entry(entry, own, forced)
         nodes += _nodes(entry, {**shared, **own}, forced)
     return Config(
-        cluster=str(shared["cluster.name"].value), nodes=tuple(nodes), path=path,
+        cluster=str(shared["cluster.name"].value), nodes=tuple(nodes), path=path, rules=contents.rules,
         warnings=(*warnings, *check_clock(shared)), settings=(*shared.values(), *partial),
         **{name: _section(name, shared) for name in sections() if name != "cluster"},
     )  # fmt: skip

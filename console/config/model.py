@@ -19,6 +19,7 @@ from .sections import (
     SkewConfig,
     SshConfig,
     WatchConfig,
+    WatchRule,
 )
 
 
@@ -76,6 +77,13 @@ class Setting(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()  # nodes it applies to; (): all
 
 
+class PlacedRule(msgspec.Struct, frozen=True):
+    """A [[watch.rule]] entry, and where it stands for errors."""
+
+    rule: WatchRule
+    place: str = ""  # "hosts.toml:12"
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The complete checked configuration: common sections, and the merged configuration of each node."""
 
@@ -91,6 +99,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockConfig = ClockConfig()
     skew: SkewConfig = SkewConfig()
     run: RunConfig = RunConfig()
+    rules: tuple[PlacedRule, ...] = ()  # [[watch.rule]], in the order of the file; names unique
     path: Path | None = None  # of the file; None for a node set given on the command line
     warnings: tuple[str, ...] = ()  # one line each: unknown GCONSOLE_* variables
     settings: tuple[Setting, ...] = ()  # every effective value, global ones first

@@ -17,7 +17,7 @@ from msgspec import inspect
 from ..text.atomic_files import replace_same_mode
 from ..text.timespec import TimeSpecError, duration_s
 from .model import Config, ConfigError, NodeConfig
-from .sections import ClusterConfig, NodeEntry, Section
+from .sections import ClusterConfig, NodeEntry, Section, WatchRule
 
 Value = str | int | float | bool | tuple[str, ...] | None
 
@@ -27,6 +27,10 @@ _KINDS = {
     tuple: "a list of texts in quotes",
 }  # fmt: skip
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+#: Tables that may occur several times, [[nodes]] and [[watch.rule]].
+ENTRIES: Mapping[str, type[Section]] = {"nodes": NodeEntry, "watch.rule": WatchRule}
 
 
 class BadValue(Exception):
@@ -55,6 +59,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     most: int | None = None  # texts in a list
     form: str = ""  # the pattern, in words
     is_path: bool = False  # a path on the console's machine
+    is_url: bool = False  # its path may be a secret, which is not shown
     per_node: bool = False  # may be overridden in a [[nodes]] entry
     example: Any = None
 
@@ -155,8 +160,8 @@ def sections() -> Mapping[str, type[Section]]:
 
 @cache
 def keys(section: str) -> Mapping[str, Key]:
-    """The keys of one section by name, in the order of its struct; "nodes": keys of entries only."""
-    struct = NodeEntry if section == "nodes" else sections()[section]
+    """The keys of one section or of `ENTRIES` by name, in the order of its struct; "nodes": keys of entries only."""
+    struct = ENTRIES.get(section) or sections()[section]
     annotations = get_type_hints(struct, include_extras=True)
     return {field.name: _key(section, field, annotations[field.name]) for field in _fields(struct)}
 
@@ -209,6 +214,7 @@ def _key(section: str, field: inspect.Field, annotation: Any) -> Key:
         default=None if field.required else field.default, help=about.get("description", ""),
         minimum=about.get("ge"), maximum=about.get("le"), choices=about.get("choices", ()), most=about.get("most"),
         pattern=about.get("pattern", ""), form=about.get("form", ""), is_path=about.get("path", False),
+        is_url=about.get("url", False),
         per_node=section in per_node_sections() and not about.get("global", False), example=about.get("example"),
     )  # fmt: skip
 
@@ -251,6 +257,10 @@ _NODES = """\
 [[nodes]]
 hosts = "node[01-04]"
 """
+_RULES = """\
+# What `gconsole watch` does about findings; one table per rule.
+# [[watch.rule]]
+"""
 
 
 def init(name: str, *, overwrite: bool = False) -> None:
@@ -276,6 +286,7 @@ def starter_text() -> str:
         parts.append("\n".join(lines) + "\n")
     more = [_line(key) for key in keys("nodes").values() if not key.required]
     parts.append(_NODES + "\n".join(more) + "\n")
+    parts.append(_RULES + "\n".join(map(_line, keys("watch.rule").values())) + "\n")
     return "\n".join(parts)
 
 

@@ -56,6 +56,24 @@ ModelText = Annotated[
 
 Glob = Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]+\Z", extra={"form": "an absolute path, may contain * and ?"})]
 
+#: A secret is written as `env:NAME` or `file:PATH`: a URL that contains one (Slack, healthchecks.io) is better kept so.
+SecretRef = r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:[^\x00-\x1f]{1,4096}"
+Url = Annotated[
+    str,
+    Meta(
+        pattern=rf"^({SecretRef}|https?://[\x21-\x7e]{{1,2048}})\Z",
+        extra={"form": "https://…, env:NAME or file:PATH", "url": True},
+    ),
+]
+Secret = Annotated[str, Meta(pattern=rf"^({SecretRef})\Z", extra={"form": "env:NAME or file:PATH"})]
+Period = Annotated[str, Meta(pattern=DURATION_PATTERN, extra={"form": "a duration, like 90s, 30m or 2h"})]
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z", extra={"form": "a word without spaces"})]
+Pattern = Annotated[str, Meta(pattern=r"^[^\x00-\x1f]{0,256}\Z", extra={"form": "a glob pattern on one line"})]
+Argument = Annotated[str, Meta(pattern=r"^[^\x00]*\Z", extra={"form": "an argument without NUL"})]
+EnvName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z", extra={"form": "the name of an environment variable"})
+]
+
 Variable = Annotated[
     str,
     Meta(
@@ -173,6 +191,78 @@ class WatchConfig(Section, frozen=True):
             is_global=True,
         ),
     ] = 30.0
+
+    heartbeat_url: Annotated[
+        Url | None,
+        _about(
+            "gconsole watch requests this URL every heartbeat_s, only while it sees the nodes: https://…,"
+            " env:NAME or file:PATH",
+            example="env:HEARTBEAT_URL",
+            is_global=True,
+        ),
+    ] = None
+    heartbeat_file: Annotated[
+        LocalPath | None,
+        _about(
+            "gconsole watch replaces this file under the same condition", example="~/gconsole.alive", is_global=True
+        ),
+    ] = None
+    heartbeat_s: Annotated[float, _about("interval of the heartbeat, seconds", ge=1, le=86_400, is_global=True)] = 60.0
+    heartbeat_nodes_pct: Annotated[
+        float,
+        _about("share of the nodes that must be seen for a heartbeat, %", ge=1, le=100, is_global=True),
+    ] = 100.0
+
+
+class WatchRule(Section, frozen=True):
+    """One [[watch.rule]] entry: what `gconsole watch` does about which findings."""
+
+    name: Annotated[Word, _about("name of the rule; unique", example="page")]
+    on: Annotated[
+        tuple[Word, ...],
+        _about("severities (that or a worse one) and ids of findings", max_length=64, example=["error"]),
+    ] = ("error",)
+    confidence: Annotated[
+        Literal["certain", "likely", "possible", "none"], _about("min. confidence of a finding; none: any")
+    ] = "none"
+    culprit: Annotated[Pattern, _about("glob pattern of a culprit, like rank 1* or node01:gpu*")] = "*"
+    node: Annotated[Pattern, _about("glob pattern of a node of the culprits, like gpu-a*")] = "*"
+    job: Annotated[Pattern, _about("glob pattern of the job, like llama*; findings without a job match only *")] = "*"
+    after: Annotated[Period, _about("a finding counts when it has been open for this long")] = "0s"
+    at_most_every: Annotated[
+        Period, _about("min. time between two alerts about the same job, or the same finding without a job")
+    ] = "30m"
+    at_most_per_hour: Annotated[int, _about("max. alerts of this rule per hour", ge=1, le=100_000)] = 30
+    on_clear: Annotated[bool, _about("true: also act when the findings of an alert have cleared")] = False
+    keep: Annotated[bool, _about("true: keep the evidence, under a name with the time")] = False
+    run: Annotated[
+        tuple[Argument, ...],
+        _about(
+            "command and arguments, started without a shell; the alert is JSON on its standard input",
+            max_length=64,
+            example=["/usr/local/bin/page-me", "--urgent"],
+        ),
+    ] = ()
+    run_timeout: Annotated[Period, _about("time limit of the command")] = "60s"
+    run_env: Annotated[
+        tuple[EnvName, ...],
+        _about("environment variables passed to the command, beside PATH, HOME, USER and LANG", max_length=64),
+    ] = ()
+    post: Annotated[
+        Url | None,
+        _about("URL that the alert is posted to: https://…, env:NAME or file:PATH", example="env:SLACK_URL"),
+    ] = None
+    format: Annotated[
+        Literal["json", "slack", "pagerduty"], _about("what is posted; pagerduty: Events API v2, needs routing_key")
+    ] = "json"
+    routing_key: Annotated[
+        Secret | None, _about("integration key of PagerDuty: env:NAME or file:PATH", example="env:PAGERDUTY_KEY")
+    ] = None
+    allow_http: Annotated[bool, _about("true: post may be http:// to other machines than this one")] = False
+    textfile: Annotated[
+        LocalPath | None,
+        _about("file for node_exporter, with the findings that this rule selects", example="/var/lib/node/gc.prom"),
+    ] = None
 
 
 class ConsoleConfig(Section, frozen=True):

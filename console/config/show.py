@@ -7,10 +7,11 @@ from typing import Any
 
 from ..text.cells import table
 from ..text.format import plural
+from ..text.secrets import shown_url
 from .document import Entry
 from .model import Config, Setting, one_line
 from .nodeset import fold
-from .schema import written
+from .schema import all_keys, written
 
 #: Terminal cells. Longer values, such as lists of paths, do not widen the column.
 _WIDEST_CELL = 48
@@ -69,10 +70,16 @@ def _cells(setting: Setting) -> list[str]:
 
 
 def _data(setting: Setting) -> dict[str, Any]:
-    value = list(setting.value) if isinstance(setting.value, tuple) else setting.value
+    value = list(setting.value) if isinstance(setting.value, tuple) else _without_url_path(setting)
     origin = {"kind": setting.origin.kind, "place": setting.origin.place or None}
     return {"key": setting.key, "value": value, "origin": origin}
 
 
 def _value(setting: Setting) -> str:
-    return "unset" if setting.value is None else written(setting.value)
+    return "unset" if setting.value is None else written(_without_url_path(setting))
+
+
+def _without_url_path(setting: Setting) -> Any:
+    """The value; of a URL, scheme and host alone, because its path may be a secret."""
+    key = all_keys().get(setting.key)
+    return shown_url(str(setting.value)) if key is not None and key.is_url and setting.value else setting.value

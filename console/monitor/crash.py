@@ -198,12 +198,13 @@ def crash_findings(store: Store) -> list[Finding]:
     """Findings of the crashes of a store; existing findings keep their `first_seen`."""
     findings = []
     for draft in filter(None, (_draft(crash, store.newest_rx) for crash in crashes_of(store))):
-        previous = store.findings.get((draft.id, draft.culprits))
+        previous = store.findings.get((draft.id, draft.culprits, draft.job))
         first_seen = previous.first_seen if previous is not None else store.newest_rx
         findings.append(
             Finding(
                 id=draft.id, severity=draft.severity, confidence=draft.confidence, culprits=draft.culprits,
-                victims=draft.victims, text=draft.text, evidence=draft.evidence, first_seen=first_seen,
+                victims=draft.victims, text=draft.text, evidence=draft.evidence, job=draft.job,
+                first_seen=first_seen,
             )
         )  # fmt: skip
     return findings

@@ -152,6 +152,7 @@ class AutomaticDiagnosis:
         try:
             await diagnose(self._store, self._control, Diagnosis(jobs=jobs, is_automatic=True))
             self._findings.report("verdict", await asyncio.to_thread(self._stalls.diagnosed, suspected))
+            self._findings.succeeded("stall diagnosis")
         except Exception as error:  # noqa: BLE001 - published as an error; the watch goes on
             self._findings.failed("stall diagnosis", error)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, get_args
+from typing import get_args
 
 import msgspec
 
 from ..analysis.crash.verdict import CrashKind, CrashVerdict
-from ..analysis.finding import IDS
+from ..analysis.finding_selection import RANKING, counts
 from ..analysis.hang.verdict import Verdict
 from ..analysis.rank_progress import shown_state
 from ..analysis.skew.findings import SkewSnapshot
@@ -45,9 +45,6 @@ from .nodes import (
     topology_lines,
 )
 from .skew import ClocksLine, SkewLine, clocks_line, skew_line
-
-#: Rank of a severity; higher is worse.
-RANKING: Final[dict[Severity, int]] = {"info": 0, "warning": 1, "error": 2}
 
 
 class FindingLine(msgspec.Struct):
@@ -159,7 +156,7 @@ def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
     Nodes whose GPUs have neither reported nor failed make it partial, too.
     `fail_on` is a severity (that or a worse one counts), ids of findings, or both.
     """
-    if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
+    if any(counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
     unseen = any(job.ranks_missing for job in report.jobs) or any(is_partial(line) for line in report.captures)
     unseen |= bool(report.unrecognised) and not report.captures  # of a capture of processes, these are known
@@ -176,18 +173,6 @@ def _coverage(states: Sequence[str], unseen: bool) -> int:
     if "ok" not in states:
         return 4
     return 3 if unseen or any(state != "ok" for state in states) else 0
-
-
-def _counts(line: FindingLine, fail_on: Sequence[str]) -> bool:
-    if line.cleared_at is not None:
-        return False
-    thresholds = [RANKING[word] for word in fail_on if word in RANKING]
-    return line.id in fail_on or any(RANKING[line.severity] >= threshold for threshold in thresholds)
-
-
-def unknown_words(fail_on: Sequence[str]) -> list[str]:
-    """Words of `--fail-on` that are neither a severity nor a finding id."""
-    return [word for word in fail_on if word not in RANKING and word not in IDS]
 
 
 #: Max findings in a summary, most severe first.

@@ -51,6 +51,14 @@ def _draft_of(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_readable(path: Path, data: bytes) -> None:
+    """As `write_atomically`, with mode 0644: a file that another user's program reads. Raises OSError."""
+    with open_replacement(path) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fchmod(file.fileno(), 0o644)
+        file.write(data)
+
+
 def write_new(path: Path, data: bytes) -> None:
     """Create a file, completely or not at all. Raises OSError: FileExistsError if it exists."""
     write_streamed(path, lambda file: file.write(data), replace=False)

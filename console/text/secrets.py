@@ -38,6 +38,7 @@ _SHAPES: Final = re.compile(
 )
 #: A JSON web token: three parts, the first begins with eyJ; searched where two sufficiently long parts begin.
 _JWT: Final = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{8,}+\.)((?:[\w-]*?-)?)eyJ[\w-]{8,}+\.[\w-]++\.[\w-]*+")
+_URL: Final = re.compile(r"(https?://)(?:[^/?#@]*@)?([^/?#@]+)")
 _CALLED: Final = re.compile(rf"(?i){_SECRET}")
 _FLAG: Final = re.compile(rf"(?i)-{_SECRET}")
 _NAME: Final = re.compile(rf"(?i){_WORD}|key|auth")
@@ -78,6 +79,12 @@ def excerpt_without_secrets(text: str, limit: int) -> str:
 def value_without_secrets(name: str, value: str) -> str:
     """The value of a variable; hidden completely if the name is that of a secret."""
     return HIDDEN if _NAME.search(name) else without_secrets(value)
+
+
+def shown_url(url: str) -> str:
+    """Scheme and host of a URL, with `/***` for the rest, which may be a secret; other texts are unchanged."""
+    match = _URL.match(url)
+    return f"{match[1]}{match[2]}/{HIDDEN}" if match else url
 
 
 def names_a_secret(name: str) -> bool:

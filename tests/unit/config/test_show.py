@@ -83,13 +83,15 @@ def test_starter_file_loads_with_default_settings(tmp_path):
 
 def test_every_line_of_the_starter_file_may_be_uncommented(tmp_path):
     lines = starter_text().replace('"node[01-04]"', '"node01"').splitlines()
-    names = set(schema.overrides()) | {key.name for key in schema.all_keys().values()} | set(schema.keys("nodes"))
+    names = set(schema.overrides()) | {key.name for key in schema.all_keys().values()} | {"[[watch.rule]]"}
+    names |= {name for entry in schema.ENTRIES for name in schema.keys(entry)}
     active = [line.removeprefix("# ") if line[2:].partition(" ")[0] in names else line for line in lines]
     (tmp_path / "hosts.toml").write_text("\n".join(active))
     loaded = load(str(tmp_path / "hosts.toml"), environ={})
     unset = [str(s.key) for s in loaded.settings if s.origin.kind == "default"]
     assert unset == []
     assert (loaded.nodes[0].address, loaded.nodes[0].tags) == ("10.1.2.3", ("rack3",))
+    assert [placed.rule.name for placed in loaded.rules] == ["page"]
 
 
 def test_existing_file_is_overwritten_by_init_only_with_force(here):
