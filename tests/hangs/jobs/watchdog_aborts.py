@@ -12,28 +12,25 @@ rank, world_size = join()
 group = dist.new_group(range(world_size), timeout=timedelta(seconds=3))
 
 
-class Watchdog(threading.Thread):
+failed, aborted = threading.Event(), threading.Event()
+
+
+def heed_failures():
     """Waits for a failure, then writes the dump and aborts, while the main thread waits for that."""
-
-    def __init__(self):
-        super().__init__(name="pt_nccl_watchdg", daemon=True)
-        self.failed, self.aborted = threading.Event(), threading.Event()
-        self.start()
-
-    def run(self):
-        self.failed.wait()
-        self.dump_debug_info()
-
-    def dump_debug_info(self):
-        while not self.aborted.is_set():
-            time.sleep(0.1)
+    failed.wait()
+    write_traces_then_abort()
 
 
-watchdog = Watchdog()
+def write_traces_then_abort():
+    while not aborted.is_set():
+        time.sleep(0.1)
+
+
+threading.Thread(target=heed_failures, name="pt_nccl_watchdg", daemon=True).start()
 if rank == 2:
     time.sleep(36000)
 try:
     dist.all_reduce(torch.ones(1024), group=group)
 except RuntimeError:
-    watchdog.failed.set()
-    watchdog.aborted.wait()
+    failed.set()
+    aborted.wait()
