@@ -22,8 +22,9 @@ _log = logging.getLogger(__name__)
 
 #: Seconds to wait for a node that is still receiving py-spy; then it captures without.
 STAGING_S = 15.0
-#: Lead time so that the request reaches every node first: minimum s, multiple of the longest round trip, maximum s.
-AHEAD_S, AHEAD_RTTS, MAX_AHEAD_S = 0.2, 3, 5.0
+#: Lead time so that the request reaches every node first: s, and more per node, since nodes get it one after the other;
+#: or a multiple of the longest round trip, if that is longer; maximum s.
+AHEAD_S, AHEAD_NODE_S, AHEAD_RTTS, MAX_AHEAD_S = 0.1, 0.0002, 3, 5.0
 #: Seconds after the last sample: one process takes 3 s; a hung one must not delay the others.
 READ_S = 6.0
 #: Extra seconds per process with native frames: reading large symbol tables takes seconds.
@@ -41,7 +42,8 @@ async def capture(
     ready = [link for link in links if link.state == "ok" and link.offset_ns is not None]
     failures = {link.node.name: _not_connected(link) for link in links if link not in ready}
     await asyncio.gather(*(staging.settle(link, STAGING_S) for link in ready))
-    ahead_s = min(MAX_AHEAD_S, max(AHEAD_S, AHEAD_RTTS * max((link.rtt_ns or 0 for link in ready), default=0) / 1e9))
+    longest_s = max((link.rtt_ns or 0 for link in ready), default=0) / 1e9
+    ahead_s = min(MAX_AHEAD_S, max(AHEAD_S + AHEAD_NODE_S * len(ready), AHEAD_RTTS * longest_s))
     instant = time.time_ns() + int(ahead_s * 1e9)
     _log.info("capture %s begins on %d of %d nodes, %d samples, lead time %.3f s", request.id, len(ready), len(links),
               request.samples, ahead_s)  # fmt: skip
