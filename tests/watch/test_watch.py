@@ -1,0 +1,138 @@
+"""`gconsole watch` on real nodes: alerts of a real hang, restarts, reload, and the heartbeat of a blind watch."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from program import GCONSOLE
+from rig import Rig
+
+from tests.hangs.labels import JOBS
+from tests.hangs.live_jobs import running
+
+DEADLINE_S = 120.0
+
+
+class Watch:
+    """A running `gconsole watch --json` and its events so far."""
+
+    def __init__(self, hosts: Path, *args: str) -> None:
+        self.out = hosts.with_suffix(".events")
+        argv = [str(GCONSOLE), "watch", str(hosts), "--json", *args]
+        self.process = subprocess.Popen(argv, stdout=self.out.open("wb"), stderr=subprocess.DEVNULL)
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = self.out.read_bytes().rpartition(b"\n")[0].splitlines()
+        return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.out.read_text()
+            time.sleep(0.1)
+
+
+@contextmanager
+def watching(hosts: Path, *args: str) -> Iterator[Watch]:
+    watch = Watch(hosts, *args)
+    try:
+        yield watch
+    finally:
+        watch.process.send_signal(signal.SIGTERM)
+        try:
+            watch.process.wait(60)
+        finally:
+            watch.process.kill()
+
+
+def rule(log: Path, name: str = "page", **more: str) -> str:
+    keys = {"run": json.dumps(["sh", "-c", f"cat >> {log}"]), "on": '["error"]', "on_clear": "true", **more}
+    return f'[[watch.rule]]\nname = "{name}"\n' + "".join(f"{key} = {value}\n" for key, value in keys.items())
+
+
+def alerts(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def test_hang_is_alerted_once_also_across_a_restart(rig: Rig, needs_torch: None, tmp_path: Path) -> None:
+    labelled = next(job for job in JOBS if job.id == "sleeps_in_step")
+    log, beat = tmp_path / "alerts", tmp_path / "alive"
+    hosts = rig.write_hosts_toml(
+        tmp_path / "hosts.toml", only=[node.name for node in rig.nodes[:2]],
+        extra=f'[watch]\nstall_s = 6\nheartbeat_file = "{beat}"\nheartbeat_s = 1\n{rule(log)}',
+    )  # fmt: skip
+    with running(rig, labelled):
+        with watching(hosts) as watch:
+            watch.wait(lambda: alerts(log))
+        assert watch.process.returncode == 1
+        with watching(hosts) as watch:
+            watch.wait(lambda: [e for e in watch.events("finding") if e["finding"]["id"] == "rank_missing"])
+            found_ns = time.time_ns()
+            # Each pass evaluates the rules before its heartbeat; at its end the watch waits for commands of rules.
+            watch.wait(lambda: beat.exists() and beat.stat().st_mtime_ns > found_ns + 2_000_000_000)
+        (alert,) = alerts(log)
+    assert (alert["event"], alert["finding"]["id"], alert["finding"]["culprits"]) == (
+        "open",
+        "rank_missing",
+        ["rank 1"],
+    )
+    assert alert["verdict"]["culprits"][0]["rank"] == 1
+
+
+def test_heartbeat_stops_while_a_node_is_not_seen_and_goes_on_afterwards(rig: Rig, tmp_path: Path) -> None:
+    beat = tmp_path / "alive"
+    hosts = rig.write_hosts_toml(
+        tmp_path / "hosts.toml", only=[node.name for node in rig.nodes[:2]],
+        extra=f'[watch]\nheartbeat_file = "{beat}"\nheartbeat_s = 1\n',
+    )  # fmt: skip
+
+    def stamp() -> int:
+        return beat.stat().st_mtime_ns if beat.exists() else 0
+
+    with watching(hosts) as watch:
+        watch.wait(stamp)
+        node = rig.nodes[1]
+        before = len(watch.events("blind"))  # at its start, until the nodes are connected
+        node.down()
+        try:
+            watch.wait(lambda: any(node.name in event["text"] for event in watch.events("blind")[before:]))
+            stopped = stamp()
+            time.sleep(5)  # five heartbeats
+            assert stamp() == stopped
+        finally:
+            node.up()
+        watch.wait(lambda: stamp() > stopped)
+    assert watch.process.returncode == 0
+
+
+def test_saved_rules_hold_at_once_and_an_invalid_file_changes_nothing(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[rig.nodes[0].name])
+    text = hosts.read_text()
+    with watching(hosts) as watch:
+        watch.wait(lambda: any("1 of 1" in event["text"] for event in watch.events("seen")))
+        hosts.write_text(text + rule(tmp_path / "x", on='["no_such_finding"]'))
+        watch.wait(lambda: watch.events("rejected"))
+        hosts.write_text(text + f'[[watch.rule]]\nname = "m"\non = ["info"]\ntextfile = "{tmp_path}/m.prom"\n')
+        watch.wait(lambda: watch.events("reloaded"))
+        watch.wait(lambda: (tmp_path / "m.prom").exists())
+    assert "no_such_finding" in watch.events("rejected")[0]["text"]
+
+
+def test_watch_without_a_reachable_node_goes_on_and_says_so(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[rig.nodes[0].name])
+    node = rig.nodes[0]
+    node.down()
+    try:
+        with watching(hosts) as watch:
+            watch.wait(lambda: any(f"{node.name} (" in event["text"] for event in watch.events("blind")))
+            node.up()
+            watch.wait(lambda: any("1 of 1" in event["text"] for event in watch.events("seen")))
+    finally:
+        node.up()
