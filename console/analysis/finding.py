@@ -51,9 +51,9 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
         "The GPU requires a reset, or its firmware (GSP) has stopped.",
         "End the programs on this GPU and reset it (nvidia-smi --gpu-reset -i N), or reboot the node."),
     FindingKind("gpu_xid", "the driver reported an XID error",
-        "A fault of the application (XID 13, 31), of the hardware (48, 79, 94, 95) or of NVLink (74).",
-        "Look the XID up in the finding's text; application faults need the job fixed, hardware faults need a reset or "
-        "an RMA."),
+        "A fault of the application (XID 13, 31), of the hardware (48, 79, 94, 95) or of NVLink (74, 144 to 150).",
+        "Take the action in the finding's text, which follows NVIDIA's XID catalogue: fix the application, reset the "
+        "GPU, reboot the node, or contact the vendor's support."),
     FindingKind("gpu_ecc", "uncorrectable or many corrected memory errors",
         "A memory cell or an SRAM of the GPU is failing.",
         "Reset the GPU so that rows are remapped; RMA it if uncorrectable errors return."),

@@ -172,6 +172,8 @@ class GpuEvent(Record, tag="gpu_event", kw_only=True):
     source: Literal["nvml", "kernel"] = "nvml"  # nvml, or kernel (its log)
     xid: Count | None = None  # number of the XID error
     sub_code: str | None = None  # the kernel's sub-code of the XID
+    action: str | None = None  # action in NVIDIA's XID catalogue, such as RESET_GPU; None if it has none
+    owner: Literal["user", "operator", "vendor"] | None = None  # who takes the action; None if unknown
     link: Count | None = None  # number of the NVLink
     reason: str | None = None  # reason of a clock event
 

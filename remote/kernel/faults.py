@@ -240,8 +240,10 @@ def _xid(text: str) -> "Fault | None":
     match = _XID.match(text)
     if match is None or len(match.group("number")) > 6:
         return None
-    severity, _, try_ = xids.meaning(int(match.group("number")), (match.group("words") or "").strip()[:300])
-    return Fault("xid", severity, try_, match.group("who"), _pid(match.group("pid")))
+    number, words = int(match.group("number")), (match.group("words") or "").strip()[:300]
+    meaning = xids.meaning(number, words)
+    is_over = xids.is_recovered(number, words)
+    return Fault("xid", meaning.severity, meaning.try_, match.group("who"), _pid(match.group("pid")), is_over)
 
 
 def _pid(digits: "Optional[str]") -> "int | None":

@@ -140,7 +140,7 @@ class XidEvents(object):
     def _event(
         device: "GpuIdentity | None", number: int, source: str, words: str, address: "PciAddress | None"
     ) -> "dict[str, Any]":
-        severity, text, try_ = xids.meaning(number, words)
+        meaning = xids.meaning(number, words)
         index, uuid, bus_id = device or (None, "", None)
         if bus_id is None and address is not None:
             bus_id = "%08X:%02X:%02X.0" % address
@@ -149,9 +149,11 @@ class XidEvents(object):
             "uuid": uuid,
             "pci_bus_id": bus_id,
             "event": "xid",
-            "severity": severity,
-            "text": "XID %d: %s%s" % (number, text, " (%s)" % words if words else ""),
-            "try_": try_,
+            "severity": meaning.severity,
+            "text": "XID %d: %s%s" % (number, meaning.text, " (%s)" % words if words else ""),
+            "try_": meaning.try_,
+            "action": meaning.action,
+            "owner": meaning.owner,
             "source": source,
             "xid": number,
             "sub_code": _sub_code(number, words),

@@ -3,7 +3,6 @@
 import pytest
 from nvml import scenarios
 
-from gconsole_remote.nvml import xids
 from gconsole_remote.nvml.events import ThrottleWatch, parse_pci_address, parse_xid
 from gconsole_remote.samplers.base import Unavailable
 
@@ -73,6 +72,17 @@ def test_xid_from_nvml_is_reported_with_its_meaning(watch):
     assert [(event.index, event.xid, event.severity, event.source) for event in events] == [
         (5, 79, "error", "nvml"), (2, 31, "warning", "nvml")]  # fmt: skip
     assert "fallen off the bus" in events[0].text
+    assert [(event.action, event.owner) for event in events] == [("RESTART_BM", "operator"), ("RESTART_APP", "user")]
+
+
+def test_unknown_xid_has_neither_action_nor_owner(watch):
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    sampler.scenario.change({"event.0": "5 8 4321"})
+
+    (event,) = sampler.until(lambda records: records.gpu_event).gpu_event
+
+    assert (event.severity, event.action, event.owner) == ("warning", None, None)
 
 
 def test_gpu_without_event_support_lists_xid_as_unsupported(watch):
@@ -165,13 +175,6 @@ def test_kernel_log_lines_are_parsed_for_xids(line, number):
 
 def test_both_pci_address_notations_parse_to_the_same_address():
     assert parse_pci_address("0000:3b:00") == parse_pci_address("00000000:3B:00.0") == (0, 0x3B, 0)
-
-
-def test_nvlink_xid_takes_its_severity_from_the_kernel_line():
-    assert xids.meaning(149, "NETIR_LINK_EVT Nonfatal XC0")[0] == "warning"
-    assert xids.meaning(149, "NETIR_LINK_EVT Fatal XC0")[0] == "error"
-    assert "not in the list" in xids.meaning(9999)[1]
-    assert xids.meaning(154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")[0] == "error"
 
 
 def test_unreadable_kernel_log_is_listed_as_unsupported(watch, tmp_path):

@@ -27,8 +27,9 @@ def gpu_lost(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]
 def gpu_xid(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """XIDs and recovery actions; one finding per GPU.
 
-    An XID that requires a reset or a repair is an error until the GPU is reset or the node rebooted; any other is a
-    warning for `xid_s`. One that only accompanies others (45) is not a finding.
+    An XID that requires a reset or a repair is an error until the GPU is reset, the driver reports that it requires no
+    recovery action any more (XID 154), or the node rebooted; any other is a warning for `xid_s`. One that requires
+    nothing, or accompanies others (45), is not a finding.
     """
     for gpu in facts.all_gpus():
         parts = [(xid.event.severity, _words(xid), _of(xid, gpu.name, number))
@@ -41,7 +42,8 @@ def gpu_xid(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
             severity, text = _worst(parts), "; ".join(words for _, words, _ in parts)
             yield about_gpu(gpu, "gpu_xid", severity, text, [evidence for _, _, evidence in parts])
     for node in facts.nodes.values():
-        for (place, number), xid in node.xids_elsewhere.items():
+        elsewhere = ((place, *item) for place, xids in node.xids_elsewhere.items() for item in xids.items())
+        for place, number, xid in elsewhere:
             if _is_active(facts, xid, limits.xid_s):
                 name = f"{node.name}:{place}"
                 text = f"{name} (not a GPU known to NVML): {_words(xid)}"
@@ -65,7 +67,7 @@ def _is_active(facts: HealthState, xid: Xid, xid_s: float) -> bool:
 
 
 def _of(xid: Xid, name: str, number: int) -> str:
-    word = f" {xid.event.sub_code}" if xid.event.sub_code else ""
+    word = "".join(f" {part}" for part in (xid.event.sub_code, xid.event.action) if part)
     return f"gpu_event.xid {name} {number}{word} (seq {xid.event.seq}, {xid.event.source})"
 
 

@@ -27,6 +27,9 @@ _SLEWED: Final = 500e-6
 BUCKETS: Final = 6
 #: Names per bucket: five counters of each of 36 links and some more. Bounds what a faulty node can add.
 MOST_NAMES: Final = 256
+#: The XID that states which action recovers the GPU, and the actions that end the causes of all XIDs before them.
+RECOVERY: Final = 154
+_RECOVERING: Final = ("RESET_GPU", "RESTART_BM")
 #: Kinds of kernel messages kept per node, the newest ones.
 MOST_FAULTS: Final = 256
 
@@ -134,9 +137,8 @@ class NodeHealth(msgspec.Struct):
     unopened: dict[int, records.GpuEvent] = msgspec.field(
         default_factory=dict
     )  # GPUs that the driver lists but cannot open
-    xids_elsewhere: dict[tuple[str, int], Xid] = msgspec.field(
-        default_factory=dict
-    )  # at PCI addresses without a known GPU
+    #: By PCI address, of devices that are no known GPU.
+    xids_elsewhere: dict[str, dict[int, Xid]] = msgspec.field(default_factory=dict)
     kernel: dict[tuple[str, str], KernelFault] = msgspec.field(default_factory=dict)  # by class and subject
     services: dict[tuple[str, str], KernelFault] = msgspec.field(default_factory=dict)  # the same of other sources
     lives: RankLives = msgspec.field(default_factory=RankLives)
@@ -307,9 +309,13 @@ class HealthState:
         of = self._of(record.node)
         if record.event == "xid" and record.xid is not None:
             if record.uuid:
-                _count_in(self._gpu_facts(record.node, record.uuid).xids, record.xid, record)
+                _count_xid(self._gpu_facts(record.node, record.uuid).xids, record)
             else:
-                _count_in(of.xids_elsewhere, (record.pci_bus_id or "?", record.xid), record)
+                _count_xid(of.xids_elsewhere.setdefault(record.pci_bus_id or "?", {}), record)
+            if record.xid == RECOVERY and record.severity == "info":
+                here = _pci_numbers(record.pci_bus_id)
+                for key in [key for key in of.kernel if key[0] == "xid" and _pci_numbers(key[1]) == here]:
+                    del of.kernel[key]
         elif record.event == "lost" and not record.uuid and record.index is not None:
             of.unopened[record.index] = record
         elif record.event == "back":
@@ -332,6 +338,8 @@ class HealthState:
         key = (record.fault, record.subject or "")
         if key in faults and (record.at or record.t) < (faults[key].last.at or faults[key].last.t):
             return  # of an earlier boot, or read late from the journal
+        if record.fault == "xid" and record.severity != "error" and not record.is_over and _is_error(faults.get(key)):
+            return  # such as XID 45 after 48: the GPU still needs its reset
         earlier = faults.pop(key, None)  # the newest last
         faults[key] = KernelFault(record, earlier.count + 1 if earlier and not record.is_over else 1)
         if len(faults) > MOST_FAULTS:
@@ -413,9 +421,21 @@ def _of_work(record: records.Gpu, passed: float) -> dict[str, float]:
     return sums
 
 
-def _count_in(xids: dict[Any, Xid], key: Any, record: records.GpuEvent) -> None:
-    earlier = xids.get(key)
-    xids[key] = Xid(record, earlier.count + 1 if earlier else 1)
+def _is_error(fault: KernelFault | None) -> bool:
+    return fault is not None and not fault.last.is_over and fault.last.severity == "error"
+
+
+def _pci_numbers(address: str | None) -> list[str]:
+    """Domain, bus and device of an address, the same for the notations of the kernel and of NVML."""
+    return [part.lstrip("0") for part in (address or "").lower().partition(".")[0].split(":")]
+
+
+def _count_xid(xids: dict[int, Xid], record: records.GpuEvent) -> None:
+    number = record.xid or 0
+    earlier = xids.get(number)
+    if number == RECOVERY and earlier and record.severity == "info" and earlier.event.action in _RECOVERING:
+        xids.clear()  # the reset or reboot that the driver required is done
+    xids[number] = Xid(record, earlier.count + 1 if earlier else 1)
 
 
 class Window:

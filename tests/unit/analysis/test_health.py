@@ -112,6 +112,31 @@ class TestGpuErrors:
         assert ("gpu_xid", "n1:gpu2") in found(info(2), xid, a_node(agent="another"))
         assert found(info(2), xid, a_node(agent="another", boot_id="new"), info(2)) == {}
 
+    def test_driver_that_requires_no_action_any_more_clears_the_errors_that_a_reset_ends(self):
+        def xid(number, severity, action, **fields):
+            return GpuEvent(node="n1", uuid="n1-2", event="xid", severity=severity, text=f"XID {number}", xid=number,
+                            action=action, pci_bus_id="00000000:3B:00.0", rx=SECOND, **fields)  # fmt: skip
+
+        stopped, required = xid(119, "error", "RESET_GPU"), xid(154, "error", "RESET_GPU")
+        drained, done = xid(154, "error", "XID_154"), xid(154, "info", "IGNORE")
+        assert the_one(info(2), stopped, required).evidence[0].startswith("gpu_event.xid n1:gpu2 119 RESET_GPU")
+        assert found(info(2), stopped, required, done) == {}
+        assert "XID 154" not in the_one(info(2), stopped, drained, done).text, "nothing was reset"
+        assert the_one(info(2), stopped, required, done, stopped).severity == "error"
+        nowhere = [GpuEvent(node="n1", pci_bus_id="0:77:0", event="xid", severity=one.severity, xid=one.xid, text="x",
+                            action=one.action) for one in (stopped, required, done)]  # fmt: skip
+        assert found(*nowhere[:2]) and found(*nowhere) == {}
+
+    def test_recovered_gpu_has_no_finding_of_an_xid_from_before(self):
+        before = Log(node="n1", source="kernel", severity="error", text="Xid 119", fault="xid", subject="0000:3b:00",
+                     t=SECOND, rx=SECOND)  # fmt: skip
+        other = msgspec.structs.replace(before, subject="0000:3c:00")
+        done = GpuEvent(node="n1", uuid="n1-2", event="xid", severity="info", text="XID 154", xid=154,
+                        pci_bus_id="00000000:3B:00.0", action="IGNORE", rx=SECOND)  # fmt: skip
+        assert found(info(2), before)
+        assert found(info(2), before, done) == {}
+        assert found(info(2), other, done)
+
     def test_xid_caused_by_a_program_is_a_warning_for_about_an_hour(self):
         xid = GpuEvent(node="n1", uuid="n1-2", event="xid", severity="warning", text="XID 31: x", xid=31, rx=SECOND)
 
@@ -454,6 +479,13 @@ class TestKernelFaults:
     def test_xid_from_before_is_a_finding_only_if_the_gpu_needs_attention(self):
         assert found(kernel_log("xid", "0000:3b:00", severity="error"))
         assert not found(kernel_log("xid", "0000:3b:00", severity="warning"))
+
+    def test_minor_xid_after_a_serious_one_from_before_does_not_hide_it(self):
+        serious, minor = (kernel_log("xid", "0000:3b:00", severity=severity) for severity in ("error", "info"))
+        over = kernel_log("xid", "0000:3b:00", severity="info", over=True)
+        assert found(serious, minor)
+        assert not found(serious, over)
+        assert not found(serious, over, minor)
 
     def test_log_of_another_source_is_none(self):
         assert not found(Log(node="n1", source="agent", severity="warning", text="disk", fault="disk"))

@@ -231,6 +231,8 @@ def _facts(record: Record) -> Iterator[Fact]:
         yield Fact("uuid", clean(record.uuid or format.UNKNOWN))
         if record.xid is not None:
             yield Fact("XID", clean(f"{record.xid}{f', {record.sub_code}' if record.sub_code else ''}"))
+            if record.action is not None:
+                yield Fact("action", clean(record.action) + (f", by the {record.owner}" if record.owner else ""))
     elif isinstance(record, Gap):
         if record.first_seq is not None:
             yield Fact("records", f"{record.first_seq} to {record.last_seq}")
