@@ -93,7 +93,7 @@ class Console:
         )
         self._clock_findings = ClockFindings(self.store, config.clock)
         self._skew_findings = SkewFindings(self.store, config.skew)
-        sources = (CrashFindings(self.store), self._clock_findings, self._skew_findings)
+        sources = (CrashFindings(self.store, clock), self._clock_findings, self._skew_findings)
         self.findings = FindingTracker(self.bus, config.health, clock, sources)
         self.stalls = StallWatch(self.store, config.watch, clock)
         self.clock_estimator = ClockEstimator(self.bus, config.clock, config.cluster)

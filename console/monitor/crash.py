@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -51,16 +52,17 @@ class Crash(msgspec.Struct, frozen=True):
     course: CrashCourse
 
 
-def crash_fold(store: Store) -> Derived[tuple[Crash, ...]]:
-    """The crashes of a store, judged again when ranks, outputs or faults change."""
+def crash_fold(store: Store, clock: Callable[[], float] = time.monotonic) -> Derived[tuple[Crash, ...]]:
+    """The crashes of a store, judged again when ranks, outputs or faults change; `clock` is monotonic, in seconds."""
 
     def size() -> int:
         return len(store.endings.outputs) + sum(is_gone(now.rank) for now in store.ranks.values())
 
     sources = (store.endings.changed_since,)
     return Derived(
-        store, sources, lambda: prepare_crashes(store), (), every_s=1.0, size=size, thread_above=MANY, pause=PAUSE
-    )
+        store, sources, lambda: prepare_crashes(store), (), every_s=1.0, size=size, thread_above=MANY, pause=PAUSE,
+        clock=clock,
+    )  # fmt: skip
 
 
 def crashes_of(store: Store) -> tuple[Crash, ...]:
@@ -161,9 +163,9 @@ class CrashFindings:
 
     name = "crash"
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
-        self._crashes = crash_fold(store)
+        self._crashes = crash_fold(store, clock)
         self._diagnosis: asyncio.Task[None] | None = None
 
     async def evaluate(self, *, is_last: bool) -> list[FindingDraft]:
