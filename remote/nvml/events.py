@@ -117,11 +117,12 @@ class XidEvents(object):
     def fold(
         self, now: float, from_kernel: "Iterable[XidLine]", from_nvml: "Iterable[tuple[str | None, int]]"
     ) -> "Iterator[dict[str, Any]]":
-        """Events of one tick. Kernel lines go first: they carry details."""
+        """Events of one tick. Kernel lines go first: they carry details, and are kept if these change the severity."""
         for line in from_kernel:
             device = self._by_address.get(line.address)
             key = (device[1] if device else line.address, line.number)
-            if not self._is_duplicate(key, now, "kernel"):
+            is_needed = xids.meaning(line.number, line.words).severity != xids.meaning(line.number).severity
+            if not self._is_duplicate(key, now, "kernel") or is_needed:
                 yield self._event(device, line.number, "kernel", line.words, line.address)
         for uuid, number in from_nvml:
             if not self._is_duplicate((uuid, number), now, "nvml"):

@@ -3,7 +3,7 @@
 import pytest
 from nvml import scenarios
 
-from gconsole_remote.nvml.events import ThrottleWatch, parse_pci_address, parse_xid
+from gconsole_remote.nvml.events import ThrottleWatch, XidEvents, XidLine, parse_pci_address, parse_xid
 from gconsole_remote.samplers.base import Unavailable
 
 
@@ -108,6 +108,23 @@ def test_xid_in_both_kernel_log_and_nvml_is_reported_once(watch, tmp_path):
         (2, 149, "error", "NETIR_LINK_EVT"), (None, 94, "warning", None)]  # fmt: skip
     assert reported[1].pci_bus_id == "00000000:77:00.0"
     assert [event.xid for event in later] == [31]
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "events"),
+    [
+        (149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08", [("nvml", "warning"), ("kernel", "error")]),
+        (154, "GPU recovery action changed from 0x1 (x) to 0x0 (None)", [("nvml", "warning"), ("kernel", "info")]),
+        (79, "GPU has fallen off the bus.", [("nvml", "error")]),
+    ],
+)
+def test_kernel_line_after_the_event_of_nvml_is_kept_if_it_changes_the_severity(number, words, events):
+    xids = XidEvents([(0, "GPU-1", "00000000:3B:00.0")])
+    line = XidLine((0, 0x3B, 0), number, words)
+
+    reported = [*xids.fold(1.0, [], [("GPU-1", number)]), *xids.fold(2.0, [line], [])]
+
+    assert [(event["source"], event["severity"]) for event in reported] == events
 
 
 def test_nvlink_down_and_up_are_events(watch):
