@@ -37,6 +37,18 @@ def complete_nodes(store: Store) -> frozenset[str]:
     return frozenset(name for name in store.nodes if not any(_awaits(store, name, seen)) and _has_gpus(store, name))
 
 
+def is_reported(store: Store) -> bool:
+    """Whether every node that is ok has reported all of its devices, or why it cannot."""
+    seen = _seen(store)
+    is_ok = (name for name, now in store.nodes.items() if now.state is not None and now.state.state == "ok")
+    return not any(word for name in is_ok for word in _awaits(store, name, seen) if not _is_broken(store, name))
+
+
+def _is_broken(store: Store, name: str) -> bool:
+    gpus = store.inventories.get((name, "gpu"))
+    return gpus is not None and gpus.fault not in (None, "gpu_starting")
+
+
 def _has_gpus(store: Store, name: str) -> bool:
     gpus = store.inventories.get((name, "gpu"))
     return gpus is not None and gpus.count is not None

@@ -17,6 +17,7 @@ from ..records import Failure, Log, NodeState, Record
 from ..text.format import plural
 from ..text.sanitize import printable
 from .capture_selection import CaptureSelection, NothingSelected
+from .coverage import is_reported
 from .finding_tracker import FindingTracker
 from .hang import Diagnosis, diagnose, verdict_findings
 from .stall_watch import StallWatch
@@ -31,6 +32,8 @@ FOLD_S = 1.0
 NUMBERING_S, SETTLE_S = 6.0, 1.5
 #: Seconds. Nodes still connecting after this are reported as failed, regardless of `--for`.
 CONNECT_S = 45.0
+#: Seconds. Without `--for`, how long devices that a node has not reported yet are awaited after its first sample.
+REPORT_S = 3.0
 
 
 class ProgressLine:
@@ -165,11 +168,16 @@ async def _watch(
     is_over: Callable[[], bool],
 ) -> None:
     began = time.monotonic()
+    settled: float | None = None
     while not is_over():
         progress.show()
         await evaluate()
-        elapsed = time.monotonic() - began
-        if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
+        now = time.monotonic()
+        elapsed = now - began
+        if settled is None and is_settled(store):
+            settled = now
+        is_complete = settled is not None and (is_reported(store) or now - settled > REPORT_S)
+        if elapsed >= for_s > 0 or (for_s == 0 and (is_complete or elapsed > CONNECT_S)):
             return
         await asyncio.sleep(min(POLL_S, for_s - elapsed) if for_s else POLL_S)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gconsole.core.store import Store
+from gconsole.monitor.coverage import is_reported
 from gconsole.records import Gpu, GpuInfo, Host, Inventory, Node, NodeState, Record
 from gconsole.report import exit_code, make_report
 
@@ -51,6 +52,22 @@ def test_reason_and_coverage_of_a_broken_driver_are_in_the_line_of_its_node():
     assert (line.gpu_fault.name, line.gpu_fault.try_) == ("gpu_driver_mismatch", "reboot")
     assert (line.gpus_expected, line.gpus_seen) == (8, 0)
     assert "GPUs" in line.awaits
+
+
+def test_node_has_reported_once_all_its_devices_have_or_its_driver_is_broken():
+    none = [Inventory(node="n1", of=of, count=0) for of in ("link", "nic")]
+    info, one = GpuInfo(node="n1", index=0, uuid="u"), Inventory(node="n1", of="gpu", count=1)
+
+    def of_gpus(fault: str) -> Inventory:
+        return Inventory(node="n1", of="gpu", fault=fault, installed=8)
+
+    assert is_reported(a_store(info, one, *none))
+    assert not is_reported(a_store(info, one, none[1])), "its topology links are awaited"
+    assert not is_reported(a_store(one, *none)), "its GPU is awaited"
+    assert not is_reported(a_store(of_gpus("gpu_starting"), *none))
+    assert is_reported(a_store(of_gpus("gpu_driver_mismatch")))
+    assert is_reported(a_store(one, NodeState(node="n1", state="lost"))), "nothing more can arrive"
+    assert is_reported(a_store()), "of a version without inventories"
 
 
 def test_missing_gpus_count_as_expected():
