@@ -17,10 +17,11 @@ from ..analysis.crash.verdict import CrashEvidence, CrashVerdict
 from ..analysis.finding import FindingDraft
 from ..core.derived import Derived
 from ..core.store import Store
-from ..records import Finding
+from ..records import Finding, Output
 from ..records.kinds import is_gone
 from ..text.secrets import without_secrets
 from .crash_evidence import crash_evidence, launchers_of
+from .past_jobs import RECENT_NS, ended_before, ended_rx_of, past_outputs
 
 #: ns after the first end of a rank until a job that is dying is judged: the outputs and ends of other ranks arrive.
 SETTLE_NS: Final = 3_000_000_000
@@ -43,6 +44,7 @@ class CrashCourse(msgspec.Struct, frozen=True):
     newer: int | None = None  # a newer attempt with living ranks
     newer_rx: int = 0  # since when
     is_recovered: bool = False  # a newer attempt ended well
+    ended_before_ns: int | None = None  # of a job that had ended before the console came: how long before
 
 
 class Crash(msgspec.Struct, frozen=True):
@@ -77,14 +79,20 @@ def crash_verdicts(store: Store) -> list[CrashVerdict]:
 
 def prepare_verdicts(store: Store) -> Callable[[], list[CrashVerdict]]:
     """The same, with the work in a function that may run in any thread."""
-    work = prepare_crashes(store)
-    return lambda: [crash.verdict for crash in work() if not crash.course.is_recovered]
+    work, now_rx = prepare_crashes(store), store.newest_rx
+    return lambda: [
+        crash.verdict for crash in work() if not crash.course.is_recovered and not is_outdated(crash.course, now_rx)
+    ]
 
 
 def prepare_crashes(store: Store) -> Callable[[], tuple[Crash, ...]]:
     """Copy what the diagnosis needs; the returned function may run in any thread."""
     evidence = [each for each in crash_evidence(store) if _may_have_crashed(each)]
-    courses = [_course_of(store, each.job, each.attempt or 0) for each in evidence]
+    past = past_outputs(store)
+    courses = [
+        _past_course(past[key]) if (key := (each.job, each.attempt or 0)) in past else _course_of(store, *key)
+        for each in evidence
+    ]
 
     def work() -> tuple[Crash, ...]:
         pairs = zip(evidence, courses, strict=True)
@@ -106,8 +114,10 @@ def _newest_crash(attempts: Sequence[tuple[CrashEvidence, CrashCourse]]) -> Cras
     newest = None
     for evidence, course in attempts:
         verdict = diagnose_crash(evidence, tuple(earlier))
-        if verdict is not None and _is_shown(evidence, verdict):
+        if verdict is not None and _is_shown(evidence, verdict, course):
             verdict = redacted(verdict)
+            if course.ended_before_ns is not None:
+                verdict = ended_before(verdict, course.ended_before_ns)
             earlier.append(verdict)
             newest = Crash(verdict, course)
     return newest
@@ -129,8 +139,14 @@ def _redacted(value: Any) -> Any:
     return value
 
 
-def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict) -> bool:
+def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict, course: CrashCourse) -> bool:
     """Whether more than an error in an output shows the crash: a program that handles its errors logs them, too."""
+    if course.ended_before_ns is not None:
+        outputs = [output for end in evidence.ranks for output in end.outputs]
+        if verdict.kind == "launcher":
+            return False  # ended from outside: whoever did it needs no finding
+        if any(output.stream == "error_file" for output in outputs):
+            return True  # torch writes it when a rank fails
     codes = [end.exit_code for end in evidence.ranks] + [end.exit_code for end in evidence.launchers]
     codes += [culprit.exit_code for culprit in verdict.culprits]  # also as a launcher reports it
     if any(codes):
@@ -139,6 +155,12 @@ def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict) -> bool:
         return bool(verdict.cascade)
     cause = verdict.first_cause
     return verdict.kind not in ("exception", "unknown") or (cause is not None and cause.failure.is_uncaught)
+
+
+def _past_course(outputs: Sequence[Output]) -> CrashCourse:
+    rx = max(output.rx for output in outputs)
+    ended_rx = max(ended_rx_of(output) or 0 for output in outputs)
+    return CrashCourse(rx, ended_rx, is_complete=True, may_restart=False, ended_before_ns=rx - ended_rx)
 
 
 def _course_of(store: Store, job: str, attempt: int) -> CrashCourse:
@@ -196,6 +218,11 @@ def is_settled(course: CrashCourse, now_rx: int) -> bool:
     return not awaits_restart or now_rx - course.last_end_rx >= RESTART_NS
 
 
+def is_outdated(course: CrashCourse, now_rx: int) -> bool:
+    """Whether a job ended before the console came, and too long ago to matter."""
+    return course.ended_before_ns is not None and now_rx - course.last_end_rx >= RECENT_NS
+
+
 def crash_findings(store: Store) -> list[Finding]:
     """Findings of the crashes of a store; existing findings keep their `first_seen`."""
     findings = []
@@ -213,11 +240,20 @@ def crash_findings(store: Store) -> list[Finding]:
 
 
 def _draft(crash: Crash, now_rx: int) -> FindingDraft | None:
-    """The finding of a crash; None after a restart that goes well. A restart under way makes it a warning."""
+    """The finding of a crash; None after a restart that goes well.
+
+    A restart under way makes it a warning, and so does an end before the console came: nobody may wait for that job.
+    """
     course = crash.course
-    if course.is_recovered or (course.newer is not None and now_rx - course.newer_rx >= RECOVERED_NS):
+    if (
+        is_outdated(course, now_rx)
+        or course.is_recovered
+        or (course.newer is not None and now_rx - course.newer_rx >= RECOVERED_NS)
+    ):
         return None
     draft = crash_finding(crash.verdict)
+    if course.ended_before_ns is not None:
+        return replace(draft, severity="warning")
     if course.newer is None:
         return draft
     text = f"{draft.text.rstrip('.')}. It was restarted: attempt {course.newer} runs."

@@ -14,6 +14,7 @@ from ..core.store import RankNow, Store
 from ..core.store.endings import LostNode
 from ..records import Log, Output, Process, Rank
 from ..records.kinds import is_gone
+from .past_jobs import past_ends, past_outputs
 from .skew import clock_of
 
 #: (job, attempt)
@@ -79,7 +80,8 @@ def attempts_that_ended(store: Store) -> dict[AttemptKey, list[RankNow]]:
     for now in store.ranks.values():
         attempts[now.rank.job, now.rank.attempt].append(now)
     ended = {key for key, ranks in attempts.items() if any(is_gone(now.rank) for now in ranks)}
-    ended |= {(output.job, output.attempt) for output in store.endings.outputs.values()}
+    ended |= {(output.job, output.attempt) for output in store.endings.outputs.values() if output.pid is not None}
+    ended |= past_outputs(store).keys()
     ended |= {(rank.job, rank.attempt) for loss in store.endings.losses for rank in loss.ranks}
     return {key: attempts.get(key, []) for key in sorted(ended)}
 
@@ -92,7 +94,12 @@ def crash_evidence(store: Store, keys: Iterable[AttemptKey] | None = None) -> li
     """
     attempts = attempts_that_ended(store)
     wanted = attempts.keys() if keys is None else attempts.keys() & set(keys)
-    return [_evidence_of(store, key, attempts[key]) for key in sorted(wanted)]
+    past = past_outputs(store)
+    return [
+        CrashEvidence(job=key[0], attempt=key[1], ranks=tuple(past_ends(past[key])))
+        if key in past else _evidence_of(store, key, attempts[key])
+        for key in sorted(wanted)
+    ]  # fmt: skip
 
 
 def _evidence_of(store: Store, key: AttemptKey, ranks: Sequence[RankNow]) -> CrashEvidence:
@@ -101,7 +108,8 @@ def _evidence_of(store: Store, key: AttemptKey, ranks: Sequence[RankNow]) -> Cra
     ranks = [now for now in ranks if now.rank.start_ticks > since.get(now.rank.node, -1)]
     outputs = [
         output for output in store.endings.outputs.values()
-        if (output.job, output.attempt) == key and output.start_ticks > since.get(output.node, -1)
+        if (output.job, output.attempt) == key and output.start_ticks is not None
+        and output.start_ticks > since.get(output.node, -1)
     ]  # fmt: skip
     losses = [loss for loss in store.endings.losses if any((rank.job, rank.attempt) == key for rank in loss.ranks)]
     processes = [process for process in store.endings.processes.values() if process.job == job]
@@ -134,6 +142,7 @@ def _evidence_of(store: Store, key: AttemptKey, ranks: Sequence[RankNow]) -> Cra
 
 
 def _process_of(record: Rank | Output) -> tuple[str, int, int]:
+    assert record.pid is not None and record.start_ticks is not None, "outputs of past jobs are judged apart"
     return record.node, record.pid, record.start_ticks
 
 

@@ -82,8 +82,8 @@ class Output(Record, tag="output", kw_only=True):
     job: str  # id of the job
     attempt: Count = 0  # restart attempt of the job, from 0
     rank: Count | None = None  # global rank; None for a launcher, or for an output that ranks share
-    pid: Count  # process id on the node
-    start_ticks: Count  # start time of the process, in clock ticks after boot
+    pid: Count | None  # process id on the node; None: of a job that had ended before the agent came
+    start_ticks: Count | None  # start time of the process, in clock ticks after boot; None as above
     stream: OutputStream  # stdout, stderr, error_file or file
     path: str | None = None  # path of the file, as the process has it; None for a pipe or a terminal
     status: Literal["ok", "unreadable", "missing"] = "ok"  # ok, unreadable or missing

@@ -24,6 +24,7 @@ from ..samplers.kernel_log import KernelLogSampler
 from ..samplers.locals import WatchedSampler
 from ..samplers.nic import NicSampler
 from ..samplers.outputs import OutputSampler
+from ..samplers.past_jobs import PastJobSampler
 from ..samplers.processes import ProcessSampler
 from ..samplers.spawned_ranks import SpawnedRankSampler
 from ..samplers.topology import TopologySampler
@@ -232,7 +233,7 @@ class Agent(object):
         samplers += [NicSampler(self.context), JobSampler(self.context, self)]
         samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
         samplers.append(HistorySampler(self.context, self))
-        samplers.append(OutputSampler(self.context))
+        samplers += [OutputSampler(self.context), PastJobSampler(self.context)]
         samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
         samplers += [WatchedSampler(self.context, self)]
         if self.config.get("gpu_clock"):

@@ -12,7 +12,7 @@ MOST_VICTIMS: Final = 4_096
 
 
 def crash_finding(verdict: CrashVerdict) -> FindingDraft:
-    """The finding of a verdict. Its id is the kind of the verdict; a dead job is always an error."""
+    """The finding of a verdict. Its id is the kind of the verdict; an error, unless its caller grades it lower."""
     culprits = tuple(
         f"rank {culprit.rank}" if culprit.rank is not None else str(culprit.node)
         for culprit in verdict.culprits

@@ -153,9 +153,12 @@ class _Builder:
 
     def _read_error_file(self, text: str, view: RankView | None, name: str) -> None:
         """torchrun's error file: the exception that `@record` caught."""
+        at_ns = error_file_time(text) if view is None or view.ended_hi_ns is None else None  # its end is more precise
         for parsed in parse_streams(error_file_text(text)):
             for failure in parsed.failures:
                 uncaught = msgspec.structs.replace(failure, is_uncaught=True, is_final=True, output=name)
+                if uncaught.at_ns is None and at_ns is not None:
+                    uncaught = msgspec.structs.replace(uncaught, at_ns=at_ns, at_bound_ns=1_000_000_000)
                 (view.failures if view is not None else self.loose).append(uncaught)
 
     def _add(self, view: RankView, parsed: ParsedStream, name: str) -> None:
@@ -278,6 +281,16 @@ def error_file_text(text: str) -> str:
         return str(extra.get("py_callstack") or message["message"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return text
+
+
+def error_file_time(text: str) -> int | None:
+    """When the failure in torchrun's error file happened, in whole seconds, as ns since the epoch."""
+    try:
+        seconds = json.loads(text)["message"]["extraInfo"]["timestamp"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    is_number = isinstance(seconds, str) and len(seconds) <= 10 and seconds.isascii() and seconds.isdigit()
+    return int(seconds) * 1_000_000_000 if is_number else None
 
 
 def choose(view: RankView) -> None:

@@ -10,8 +10,8 @@ from ...records import Output
 from ...records.kinds import SPECS, identity
 from ..versioned_table import Table
 
-#: An output: (node, pid, start_ticks, stream, path, attempt).
-OutputKey = tuple[str, int, int, str, str | None, int]
+#: An output: (node, pid, start_ticks, stream, path, attempt); without a process if its job had ended before.
+OutputKey = tuple[str, int | None, int | None, str, str | None, int]
 
 OUTPUTS: Final = SPECS[Output].kept_total or 0
 #: Characters of one output, and of those of all together; beyond that only the end of a further one is kept.

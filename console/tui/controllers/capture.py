@@ -13,7 +13,7 @@ from ...analysis.stacks.fold import Shape
 from ...analysis.stalls import Suspicion
 from ...core.control import CaptureRequest, CaptureResult, Control, new_capture
 from ...core.store import Store
-from ...monitor.crash import Crash, crash_fold, crashes_of, is_settled
+from ...monitor.crash import Crash, crash_fold, crashes_of, is_outdated, is_settled
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.hang import Diagnosis, diagnose, verdict_finding
 from ...monitor.stall_watch import StallWatch
@@ -154,7 +154,11 @@ class CaptureController(Controller):
     def crashes(self) -> tuple[Crash, ...]:
         """The jobs that died, as soon as the reports about their end have arrived."""
         now_rx, crashes = self._store.newest_rx, self._crashes.value
-        shown = tuple(crash for crash in crashes if is_settled(crash.course, now_rx) or not self._live)
+        shown = tuple(
+            crash for crash in crashes if not self._live or (
+                is_settled(crash.course, now_rx) and not is_outdated(crash.course, now_rx)
+            )
+        )  # fmt: skip
         if shown != self._shown_crashes:  # else the same object, so that views do not draw again
             self._shown_crashes = shown
         return self._shown_crashes

@@ -1,0 +1,270 @@
+"""Log folders of past torchrun jobs: TMPDIR/torchelastic_*/RUN-ID_*/attempt_N/LOCAL-RANK/{error.json,stderr.log}.
+
+torchrun leaves them behind. Any user can make such folders and their content: they are read with the rights of their
+owner, links are not followed, everything in a folder must belong to its owner, and the number of files is limited.
+"""
+
+import os
+import re
+import stat
+
+from .output_files import TAIL_BYTES, NoOutput, OutputFiles
+from .procfs import GONE, printable
+from .user_files import RightsOf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, Iterator
+
+    from .procfs import ProcFs
+
+#: Seconds since the last change of an output for which its job matters.
+RECENT_S = 3600
+#: Jobs and files that are read; run folders of one user and of all, and local ranks of one job, that are looked at.
+MOST_JOBS, MOST_FILES, MOST_OF_USER, MOST_FOLDERS, MOST_RANKS = 32, 256, 128, 512, 64
+#: Names of one folder, and of TMPDIR.
+MOST_NAMES, MOST_IN_TMP = 1024, 65536
+#: Seconds that a launcher needs before it makes its folder.
+START_S = 300
+#: Ids below are of services.
+FIRST_USER = 1000
+FILES = (("error.json", "error_file"), ("stderr.log", "stderr"))
+_RUN = re.compile(r"^(?P<run>.{1,128})_[a-z0-9_]{8}$")
+_NUMBER = re.compile(r"^[0-9]{1,6}$")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class PastOutput(object):
+    """The end of one output of a local rank of a job that is over."""
+
+    __slots__ = ("attempt", "job", "path", "size", "stream", "text", "written_ns")
+
+    def __init__(self, job: str, attempt: int, stream: str, path: str, state: "tuple[int, int]", text: str) -> None:
+        self.job, self.attempt, self.stream, self.path, self.text = job, attempt, stream, path, text
+        self.size, self.written_ns = state
+
+
+class _Run(object):
+    """The folder of one run of torchrun. `made_s` is the time at which its launcher made it."""
+
+    __slots__ = ("made_s", "name", "run_id", "top", "uid")
+
+    def __init__(self, top: str, name: str, run_id: str, uid: int, made_s: float) -> None:
+        self.top, self.name, self.run_id, self.uid, self.made_s = top, name, run_id, uid, made_s
+
+
+def past_outputs(procfs: "ProcFs", tmp: "Iterable[str]", now_ns: int) -> "Iterator[PastOutput]":
+    """The last outputs of failed jobs below these folders, of the newest attempt, the newest jobs first."""
+    files = OutputFiles(4)
+    candidates = [
+        (run, outputs) for run in _runs(tmp) for outputs in [_outputs(run, files)] if _is_recent(outputs, now_ns)
+    ]
+    if not candidates:
+        return
+    alive = _Living(procfs, {run.uid for run, _ in candidates})
+    seen, left, jobs = set(), MOST_FILES, {}  # type: ignore[var-annotated]
+    candidates.sort(key=lambda pair: -max(output.written_ns for output in pair[1]))
+    for run, _ in candidates[:MOST_JOBS]:
+        if (run.uid, run.run_id) in seen or alive.has(run):
+            continue  # an earlier run with that id, or one that goes on
+        if run.run_id != "none":
+            seen.add((run.uid, run.run_id))
+        name = printable(run.name if run.run_id == "none" else run.run_id, 128)
+        if jobs.setdefault(name, run.uid) != run.uid:
+            name = "%s (uid %d)" % (name, run.uid)
+        for output in _outputs(run, files, with_text=True)[:left]:
+            left -= 1
+            output.job = name
+            yield output
+
+
+# -- folders ------------------------------------------------------------------------------------------------------
+
+
+def _runs(tmp: "Iterable[str]") -> "list[_Run]":
+    """The run folders, the newest first."""
+    tops = []
+    for base in {os.path.realpath(each) for each in tmp if each}:
+        try:
+            with os.scandir(base) as entries:
+                for number, entry in enumerate(entries):
+                    if number >= MOST_IN_TMP:
+                        break
+                    if entry.name.startswith("torchelastic_"):
+                        info = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(info.st_mode) and _is_user(info.st_uid):
+                            tops.append((info.st_mtime, entry.path, info.st_uid))
+        except OSError:
+            continue
+    runs, counts = [], {}  # type: ignore[var-annotated]
+    for made_s, top, uid in sorted(tops, reverse=True):
+        counts[uid] = counts.get(uid, 0) + 1
+        if counts[uid] > MOST_OF_USER or len(runs) >= MOST_FOLDERS:
+            continue
+        for name in _names(top, uid)[:4]:
+            match = _RUN.match(name)
+            if match:
+                runs.append(_Run(top, name, match.group("run"), uid, made_s))
+    return runs
+
+
+def _is_user(uid: int) -> bool:
+    return uid == 0 or uid >= FIRST_USER or uid == os.geteuid()
+
+
+def _names(path: str, uid: int) -> "list[str]":
+    try:
+        with RightsOf(uid):
+            folder = _open(path, None, uid)
+            try:
+                return _list(folder)
+            finally:
+                os.close(folder)
+    except OSError:
+        return []
+
+
+def _open(name: str, parent: "int | None", uid: int) -> int:
+    """A folder of that user on the same file system as its parent. Raises OSError."""
+    folder = os.open(name, _FOLDER, dir_fd=parent)
+    info = os.fstat(folder)
+    if info.st_uid != uid or (parent is not None and info.st_dev != os.fstat(parent).st_dev):
+        os.close(folder)
+        raise PermissionError("%s belongs to another user, or is mounted" % name[:64])
+    return folder
+
+
+def _list(folder: int) -> "list[str]":
+    names = []
+    with os.scandir("/proc/self/fd/%d" % folder) as entries:  # a descriptor itself: from Python 3.7 on
+        for entry in entries:
+            names.append(entry.name)
+            if len(names) >= MOST_NAMES:
+                break
+    return names
+
+
+# -- outputs ------------------------------------------------------------------------------------------------------
+
+
+def _is_recent(outputs: "list[PastOutput]", now_ns: int) -> bool:
+    newest_ns = max([output.written_ns for output in outputs] or [0])
+    return now_ns - RECENT_S * 10**9 <= newest_ns <= now_ns + 60 * 10**9
+
+
+def _outputs(run: _Run, files: OutputFiles, with_text: bool = False) -> "list[PastOutput]":
+    """The outputs of the newest attempt, error files first; [] if they cannot be read."""
+    opened: "list[int]" = []
+    outputs: "list[PastOutput]" = []
+    try:
+        with RightsOf(run.uid):
+            opened.append(_open(run.top, None, run.uid))
+            opened.append(_open(run.name, opened[-1], run.uid))
+            names = [name[8:] for name in _list(opened[-1]) if name.startswith("attempt_")]
+            attempt = max([int(name) for name in names if _NUMBER.match(name)] or [-1])
+            opened.append(_open("attempt_%d" % attempt, opened[-1], run.uid))
+            path = "%s/%s/attempt_%d" % (run.top, run.name, attempt)
+            numbers = sorted((name for name in _list(opened[-1]) if _NUMBER.match(name)), key=int)
+            for number in numbers[:MOST_RANKS]:
+                outputs += _of_rank(run, files, opened[-1], attempt, "%s/%s" % (path, number), with_text)
+    except OSError:
+        return []
+    finally:
+        for folder in opened:
+            os.close(folder)
+    return sorted(outputs, key=lambda output: output.stream)
+
+
+def _of_rank(
+    run: _Run, files: OutputFiles, parent: int, attempt: int, path: str, with_text: bool
+) -> "list[PastOutput]":
+    outputs: "list[PastOutput]" = []
+    try:
+        folder = _open(os.path.basename(path), parent, run.uid)
+    except OSError:
+        return outputs
+    try:
+        for name, stream in FILES:
+            place = printable("%s/%s" % (path, name), 512)
+            try:
+                file = files.of_path(folder, name, place, run.uid)
+            except (NoOutput, OSError):
+                continue
+            try:
+                size, written_ns = file.state()
+                text = file.tail(size, TAIL_BYTES) if with_text else ""
+            except OSError:
+                continue
+            finally:
+                files.release(file, (0, 0))
+            if size:
+                outputs.append(PastOutput("", attempt, stream, place, (size, written_ns), text))
+    finally:
+        os.close(folder)
+    return outputs
+
+
+# -- living processes ---------------------------------------------------------------------------------------------
+
+
+class _Living(object):
+    """What shows that a run goes on: ranks with its id or folder, or a process that may be its launcher."""
+
+    def __init__(self, procfs: "ProcFs", uids: "set[int]") -> None:
+        self._run_ids: "set[tuple[int, str]]" = set()
+        self._folders: "set[tuple[int, str]]" = set()
+        self._procfs = procfs
+        self._starts: "list[tuple[int, int, float]]" = []  # pid, uid, time of the start
+        boot_s = _boot_s(procfs)
+        others: "set[int]" = set()  # ranks, and launchers of living ranks: not launchers of anything else
+        python = []
+        for name in procfs.names():
+            if not name.isdigit():
+                continue
+            try:
+                info, uid = procfs.stat(name), os.stat(procfs.path(name, "")).st_uid
+                if info.dead or uid not in uids:
+                    continue
+                if "python" in info.comm or info.comm.startswith(("torchrun", "accelerate", "pt_")):
+                    python.append((int(name), uid, boot_s + info.start_ticks / float(os.sysconf("SC_CLK_TCK"))))
+                env = _environ(procfs, name)
+            except (OSError, ValueError, IndexError):
+                continue  # gone, or not readable
+            if b"TORCHELASTIC_ERROR_FILE" in env:
+                parts = env[b"TORCHELASTIC_ERROR_FILE"].split(b"/")
+                self._folders.update((uid, os.fsdecode(part)) for part in parts)
+                self._run_ids.add((uid, os.fsdecode(env.get(b"TORCHELASTIC_RUN_ID", b""))))
+                others.update((int(name), info.ppid))
+        self._starts = [entry for entry in python if entry[0] not in others]
+
+    def has(self, run: _Run) -> bool:
+        """Whether the job of a folder lives, or was started again."""
+        if (run.uid, run.name) in self._folders or (run.uid, run.run_id) in self._run_ids:
+            return True
+        return any(
+            uid == run.uid and -START_S <= start_s - run.made_s <= 2 and self._has_torch(pid)
+            for pid, uid, start_s in self._starts
+        )
+
+    def _has_torch(self, pid: int) -> bool:
+        """Whether a process may have loaded torch, as a launcher has."""
+        try:
+            return b"/torch/" in self._procfs.read(pid, "maps", 4 << 20)
+        except GONE:
+            return False
+        except OSError:
+            return True
+
+
+def _environ(procfs: "ProcFs", pid: str) -> "dict[bytes, bytes]":
+    pairs = (part.partition(b"=") for part in procfs.read(pid, "environ").split(b"\0"))
+    return {name: value for name, _, value in pairs if name.startswith(b"TORCHELASTIC_")}
+
+
+def _boot_s(procfs: "ProcFs") -> float:
+    """The time of the boot by the clock of the files, s since the epoch."""
+    with open(procfs.root + "/stat", "rb") as file:
+        for line in file:
+            if line.startswith(b"btime "):
+                return float(line.split()[1])
+    return 0.0
