@@ -67,6 +67,14 @@ def parts() -> dict[str, Part]:
         "crashes": Part(
             "every labelled crash live, three times", {name: ["-m", "tests.crashes.rounds"] for name in rounds}
         ),
+        "watch": Part(
+            "40 faults under one watch, each alerted once; 24 hours of recorded healthy jobs without an alert",
+            {
+                "40 faults": ["-m", "tests.watch.night", "--jobs", "40"],
+                "24 hours": ["-m", "tests.watch.replay_healthy", "--hours", "24"],
+            },
+            [["-m", "tests.watch.night", "--jobs", "6", "--stall-s", "6"]],
+        ),
         "faults": Part(
             "every fault, three times; writes tests/faults/RESULTS.md",
             {name: ["-m", "tests.faults.results", *ledger] for name in rounds},

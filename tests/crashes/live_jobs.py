@@ -208,7 +208,7 @@ def watched(rig: Rig, labelled: LabelledJob, folder: Path) -> dict[str, Any]:
     report, records = folder / "report.json", folder / "records.ndjson"
     with contextlib.ExitStack() as stack:
         for node in nodes:
-            stack.enter_context(_kernel_log(node))
+            stack.enter_context(kernel_log(node))
         argv = [str(GCONSOLE), "batch", str(hosts), "--for", "10m", "-o", str(report), "--records", str(records)]
         errors = stack.enter_context((folder / "stderr").open("w+"))
         console = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
@@ -216,14 +216,14 @@ def watched(rig: Rig, labelled: LabelledJob, folder: Path) -> dict[str, Any]:
         stack.callback(console.kill)
         _until(lambda: f"nodes {len(nodes)}/{len(nodes)} sampled" in (folder / "stderr").read_text(), CONNECTED_S)
         job = stack.enter_context(running(rig, labelled))
-        _live(job)
+        until_over(job)
         time.sleep(AFTER_S)
         console.send_signal(signal.SIGINT)
         console.wait(60)
     return dict(json.loads(report.read_text()))
 
 
-def _live(job: RunningJob) -> None:
+def until_over(job: RunningJob) -> None:
     """Wait until a job is ready, do to it what its label says, and wait for its end."""
     labelled = job.labelled
     size = labelled.nodes * labelled.per_node
@@ -242,7 +242,7 @@ def _live(job: RunningJob) -> None:
 
 
 @contextlib.contextmanager
-def _kernel_log(node: Node) -> Iterator[None]:
+def kernel_log(node: Node) -> Iterator[None]:
     """A stand-in of the node's kernel log: the machine's own would be read by every node."""
     (node.folder / "kmsg").write_text("")
     node.output(["mount", "--bind", f"{node.inside}/kmsg", "/dev/kmsg"])

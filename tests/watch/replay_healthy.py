@@ -7,8 +7,8 @@ findings, the detection of jobs that stand still, the rules of the watch. Two th
 still is diagnosed by the stacks in its recording, not by new ones, and it counts as standing still after `STALL_S`
 instead of 30 s. Each replay has rules without a history, so that limits suppress no alert.
 
-Recordings are 10 to 60 s long, and repeated with other batches until the wanted hours are reached: the hours are those
-of many short jobs, not of one long job. Exit code 1 if a rule alerted on an error.
+Recordings are short, 13 s on average, and repeated with other batches until the wanted hours are reached: the hours are
+those of many short jobs, not of one long job. Exit code 1 if a rule alerted on an error.
 """
 
 from __future__ import annotations

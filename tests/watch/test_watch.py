@@ -2,63 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from program import GCONSOLE
 from rig import Rig
 
 from tests.hangs.labels import JOBS
 from tests.hangs.live_jobs import running
 
-DEADLINE_S = 120.0
-
-
-class Watch:
-    """A running `gconsole watch --json` and its events so far."""
-
-    def __init__(self, hosts: Path, *args: str) -> None:
-        self.out = hosts.with_suffix(".events")
-        argv = [str(GCONSOLE), "watch", str(hosts), "--json", *args]
-        self.process = subprocess.Popen(argv, stdout=self.out.open("wb"), stderr=subprocess.DEVNULL)
-
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = self.out.read_bytes().rpartition(b"\n")[0].splitlines()
-        return [event for event in map(json.loads, lines) if event["event"] == kind]
-
-    def wait(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.out.read_text()
-            time.sleep(0.1)
-
-
-@contextmanager
-def watching(hosts: Path, *args: str) -> Iterator[Watch]:
-    watch = Watch(hosts, *args)
-    try:
-        yield watch
-    finally:
-        watch.process.send_signal(signal.SIGTERM)
-        try:
-            watch.process.wait(60)
-        finally:
-            watch.process.kill()
-
-
-def rule(log: Path, name: str = "page", **more: str) -> str:
-    keys = {"run": json.dumps(["sh", "-c", f"cat >> {log}"]), "on": '["error"]', "on_clear": "true", **more}
-    return f'[[watch.rule]]\nname = "{name}"\n' + "".join(f"{key} = {value}\n" for key, value in keys.items())
-
-
-def alerts(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+from .live_watch import alerts, rule, watching
 
 
 def test_hang_is_alerted_once_also_across_a_restart(rig: Rig, needs_torch: None, tmp_path: Path) -> None:
