@@ -57,18 +57,19 @@ def past_outputs(procfs: "ProcFs", tmp: "Iterable[str]", now_ns: int) -> "Iterat
     """The last outputs of failed jobs below these folders, of the newest attempt, the newest jobs first."""
     files = OutputFiles(4)
     candidates = [
-        (run, outputs) for run in _runs(tmp) for outputs in [_outputs(run, files)] if _is_recent(outputs, now_ns)
+        (run, outputs)
+        for run in _newest(_runs(tmp))
+        for outputs in [_outputs(run, files)]
+        if _is_recent(outputs, now_ns)
     ]
     if not candidates:
         return
     alive = _Living(procfs, {run.uid for run, _ in candidates})
-    seen, left, jobs = set(), MOST_FILES, {}  # type: ignore[var-annotated]
+    left, jobs = MOST_FILES, {}  # type: ignore[var-annotated]
     candidates.sort(key=lambda pair: -max(output.written_ns for output in pair[1]))
     for run, _ in candidates[:MOST_JOBS]:
-        if (run.uid, run.run_id) in seen or alive.has(run):
-            continue  # an earlier run with that id, or one that goes on
-        if run.run_id != "none":
-            seen.add((run.uid, run.run_id))
+        if alive.has(run):
+            continue
         name = printable(run.name if run.run_id == "none" else run.run_id, 128)
         if jobs.setdefault(name, run.uid) != run.uid:
             name = "%s (uid %d)" % (name, run.uid)
@@ -106,6 +107,17 @@ def _runs(tmp: "Iterable[str]") -> "list[_Run]":
             if match:
                 runs.append(_Run(top, name, match.group("run"), uid, made_s))
     return runs
+
+
+def _newest(runs: "list[_Run]") -> "list[_Run]":
+    """Without those that were started again with their id, however that ended."""
+    ids: "set[tuple[int, str]]" = set()
+    kept = []
+    for run in runs:
+        if run.run_id == "none" or (run.uid, run.run_id) not in ids:
+            kept.append(run)
+        ids.add((run.uid, run.run_id))
+    return kept
 
 
 def _is_user(uid: int) -> bool:

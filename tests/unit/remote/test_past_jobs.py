@@ -104,6 +104,10 @@ def test_only_the_newest_attempt_and_the_newest_run_of_an_id_count(left: Left):
     (left.tmp / "torchelastic_abcd1234" / "a_abcd1234" / "attempt_1" / "0").mkdir(parents=True)  # it ended well
     left.failed("b_abcd1235", ago_s=600)
     newer = left.failed("b_abcd1236", ago_s=60)
+    left.failed("d_abcd1238", ago_s=600)
+    (left.run("d_abcd1239") / "attempt_0" / "0").mkdir(parents=True)  # started again, and it ended well
+    for name, ago_s in (("b_abcd1235", 800), ("b_abcd1236", 90), ("d_abcd1238", 800), ("d_abcd1239", 90)):
+        os.utime(left.tmp / f"torchelastic_{name[-8:]}", (time.time() - ago_s,) * 2)
     left.failed("c_abcd1237", attempt=9)
     left.failed("c_abcd1237", attempt=10, text=ERROR + " ")
 
