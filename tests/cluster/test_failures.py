@@ -67,7 +67,7 @@ def test_each_failure_has_a_name_a_reason_and_a_remedy(fleet: FailingFleet, kind
 
 
 def test_partly_failed_fleet_exits_with_status_3(fleet: FailingFleet) -> None:
-    assert fleet.run.status == 3
+    assert fleet.run.status == 3, [(f["id"], f["text"]) for f in fleet.run.report["findings"]]
     assert "Traceback" not in fleet.run.stderr + fleet.run.stdout
 
 

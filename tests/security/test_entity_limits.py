@@ -17,7 +17,7 @@ from gconsole.analysis.clock import windows as clockwindows
 from gconsole.analysis.health import state
 from gconsole.analysis.health.state import HealthState
 from gconsole.core.bus import Hub
-from gconsole.core.store import Store, captures, entities, history_feed, steps, store
+from gconsole.core.store import Store, captures, endings, entities, history_feed, outputs, steps, store
 from gconsole.core.store import jobs as storejobs
 from gconsole.fleet import quotas, record_receiver
 from gconsole.fleet.record_receiver import RecordReceiver
@@ -31,10 +31,11 @@ CAPTURE = "asked"
 #: Distinct values per field, kind and round; every limit is set below this.
 VALUES, LIMIT = 30, 12
 SMALL = {
-    quotas: ("MAX_CAPTURE_RECORDS",), state: ("MOST_NAMES",), entities: ("ENDED_RANKS",),
+    quotas: ("MAX_CAPTURE_RECORDS",), entities: ("ENDED_RANKS",),
     captures: ("STACKS", "FLIGHT", "CAPTURES"), history_feed: ("MOST_OF_NODE",),
     steps: ("MOST_RANKS", "KEPT", "KEPT_AT_LEAST"), store: ("EVENTS", "UNKNOWN_KINDS"),
-    storejobs: ("OUTPUT",), clockwindows: ("_MOST_OF_EDGE",),
+    storejobs: ("OUTPUT",), clockwindows: ("_MOST_OF_EDGE",), outputs: ("OUTPUTS",),
+    endings: ("MOST_FAULTS", "MOST_LOSSES", "MOST_PROCESSES"), state: ("MOST_NAMES", "MOST_FAULTS"),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The Overview as lines: nodes with their errors, jobs with their ranks, findings."""
+"""The Overview as lines: verdicts on jobs, nodes with their errors, jobs with their ranks, findings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 from ....analysis.crash.verdict import CrashKind
+from ....analysis.hang.verdict import Kind as HangKind
 from ....present.spans import (
     BY_WEIGHT,
     GLYPHS,
@@ -31,9 +32,10 @@ _BAR_CELLS, _LEAST_BAR = 24, 8
 _ID_WIDTH = 16
 #: Errors are shown with their whole text while there are at most this many findings, in at most this many lines each.
 MOST_WHOLE, MOST_LINES = 4, 4
-#: That of a job that died always is.
-CRASHES: Final = frozenset(get_args(CrashKind))
-MOST_LINES_OF_CRASH = 8
+#: Findings that are the verdict on a job: above everything else with their whole text, at most this many of them, in
+#: at most this many lines each.
+VERDICTS: Final = frozenset({*get_args(CrashKind), *get_args(HangKind), "job_stalled", "undecided"})
+MOST_VERDICTS, MOST_LINES_OF_VERDICT = 3, 6
 #: Textures of the statuses, for terminals without colour.
 _TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
 
@@ -168,6 +170,20 @@ def share_bar(job: JobSummary, cells: int) -> list[Span]:
     return [Span(_TEXTURES[status] * shares[status], status) for status in reversed(BY_WEIGHT) if status in shares]
 
 
+def verdict_lines(findings: Sequence[Finding], width: int) -> tuple[Line, ...]:
+    """The verdicts on jobs that hang or died, with their whole text; none where no job does."""
+    verdicts = [finding for finding in findings if _is_verdict(finding)]
+    shown = verdicts[:MOST_VERDICTS]
+    lines = [line for finding in shown for line in _lines_of(finding, width, MOST_LINES_OF_VERDICT)]
+    if len(verdicts) > len(shown):
+        lines.append(plain(f"  and {format.plural(len(verdicts) - len(shown), 'further job')}: see FINDINGS", "muted"))
+    return tuple(lines)
+
+
+def _is_verdict(finding: Finding) -> bool:
+    return finding.id in VERDICTS and finding.severity == "error"
+
+
 def finding_lines(
     findings: Sequence[Finding], fleet: FleetSummary, jobs: JobsSummary, settled: bool, width: int, *,
     diagnosed: bool = False,
@@ -175,7 +191,11 @@ def finding_lines(
     """The findings, worst first, a few errors with their whole text; without any, what has not been checked."""
     if findings:
         is_whole = len(findings) <= MOST_WHOLE
-        return tuple(line for finding in findings for line in _lines_of(finding, width, is_whole=is_whole))
+        lines: list[Line] = []
+        for finding in findings:
+            is_long = is_whole and finding.severity == "error" and not _is_verdict(finding)
+            lines += _lines_of(finding, width, MOST_LINES if is_long else 1)
+        return tuple(lines)
     if not fleet.nodes:
         return (plain("no nodes", "muted"),)
     if not settled:
@@ -190,18 +210,17 @@ def finding_lines(
     return (Line((glyph("ok"), Span(text, "muted"))),)
 
 
-def _lines_of(finding: Finding, width: int, *, is_whole: bool) -> list[Line]:
+def _lines_of(finding: Finding, width: int, most: int) -> list[Line]:
+    """A finding in at most `most` lines; what does not fit is cut."""
     status = SEVERITY_STATUS[finding.severity]
     name = fit(clean(finding.id), _ID_WIDTH)
     head = (glyph(status), Span(" "), Span(name, status), Span("  "))
     text, target = clean(finding.text), (finding.id, finding.culprits, finding.job)
-    is_crash = finding.id in CRASHES
-    if (finding.severity != "error" and not is_crash) or (not is_whole and not is_crash):
+    if most == 1:
         return [Line(cut((*head, Span(text)), width), target)]
     first = wrapped(text, max(12, width - _ID_WIDTH - 4))[0]
     rest = text[len(first) :].lstrip()
     below = wrapped(rest, width - 2) if rest else []
-    most = MOST_LINES_OF_CRASH if is_crash else MOST_LINES
     below = [*below[: most - 2], " ".join(below[most - 2 :])] if len(below) >= most else below
     spans = [(*head, Span(first)), *((Span(f"  {line}"),) for line in below)]
     return [Line(cut(line, width), target) for line in spans]

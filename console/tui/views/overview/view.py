@@ -1,4 +1,4 @@
-"""1 Overview: nodes, GPUs, ranks and findings."""
+"""1 Overview: verdicts, nodes, GPUs, ranks and findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...widgets.heat_map import HeatMap
 from ...widgets.line_view import LineReport, LineView
 from ..base import DetailProvider, View, finding_in, gpu_in, job_in, node_in
 from ..gpus.model import KIND, gpu_rows, ranks_on
-from .model import finding_lines, job_lines, node_lines
+from .model import finding_lines, job_lines, node_lines, verdict_lines
 
 #: Nanoseconds between two comparisons of the GPUs.
 _PEERS_EVERY_NS = 1_000_000_000
@@ -32,13 +32,14 @@ WIDE, NARROW = 100, 72
 
 
 class OverviewView(View):
-    """Four parts, in one or two columns."""
+    """Verdicts on jobs that hang or died, if any; below them four parts, in one or two columns."""
 
     scope = "overview"
     BINDINGS = bindings(in_scope("overview"))
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
+        self._verdict_list = LineReport(id="verdict-list")
         self._node_list = LineReport(id="node-list")
         self._job_list = LineReport(id="job-list")
         self._finding_list = LineReport(id="finding-list")
@@ -51,6 +52,7 @@ class OverviewView(View):
         self._grid_rows = ""
 
     def compose(self) -> ComposeResult:
+        yield self._verdict_list
         yield Panel("NODES", self._node_list, id="nodes-panel")
         yield Panel("RANKS", self._job_list, id="jobs-panel")
         yield self._heat_panel
@@ -75,6 +77,7 @@ class OverviewView(View):
         self._frame = frame
         for name in self._rows.keys() - frame.fleet.by_name.keys():
             del self._rows[name]
+        self._show_verdicts(frame)
         self._node_list.show(node_lines(frame.fleet, self._node_list.size.width - 1))
         self._job_list.show(job_lines(frame.jobs, frame.settled, self._job_list.size.width - 1))
         width, diagnosed = self._finding_list.size.width - 1, bool(frame.hang) or not frame.jobs.jobs
@@ -85,6 +88,13 @@ class OverviewView(View):
         self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.heat.scale)
         self._head(frame)
         self._share_room()
+
+    def _show_verdicts(self, frame: ScreenSnapshot) -> None:
+        lines = verdict_lines(frame.findings, self.size.width - 3)[: max(1, self.size.height // 2)]
+        self._verdict_list.show(lines)
+        self._verdict_list.display = bool(lines)
+        if lines:
+            self._verdict_list.styles.height = len(lines)
 
     def _compare(self, frame: ScreenSnapshot) -> None:
         """Compute the range of the peers once per second."""
@@ -143,11 +153,10 @@ class OverviewView(View):
 
     def _share_room(self) -> None:
         """Heights of the grid rows: lists as needed, the map the rest."""
-        height = self.size.height
+        height = self.size.height - (self._verdict_list.line_count() if self._verdict_list.display else 0)
         nodes, jobs = 1 + self._node_list.line_count(), 1 + self._job_list.line_count()
         quarter = height // 4
-        has_crash = self._frame is not None and bool(self._frame.crashes)
-        last = _between(2, 1 + self._finding_list.line_count(), height // 2 if has_crash else quarter)
+        last = _between(2, 1 + self._finding_list.line_count(), quarter)
         if self.has_class("narrow"):
             rows = f"{_between(2, nodes, quarter)} {_between(2, jobs, quarter)} 1fr {last}"
         else:
@@ -217,7 +226,12 @@ class OverviewView(View):
 
     def detail_provider(self) -> DetailProvider | None:
         """Details of the node, job, finding or GPU under the cursor."""
-        lists = ((self._node_list, node_in), (self._job_list, job_in), (self._finding_list, finding_in))
+        lists = (
+            (self._verdict_list, finding_in),
+            (self._node_list, node_in),
+            (self._job_list, job_in),
+            (self._finding_list, finding_in),
+        )
         for report, detail in lists:
             if report.has_focus and report.selected is not None:
                 return partial(detail, key=report.selected)
