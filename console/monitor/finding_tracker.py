@@ -137,13 +137,24 @@ class FindingTracker:
     def report(self, source: str, drafts: Iterable[FindingDraft]) -> None:
         """Replace the findings of one source; those it no longer reports are cleared after `[health] clear_s`."""
         now_s, now_ns = self._clock(), time.time_ns()
-        current = {(draft.id, draft.culprits, draft.job): draft for draft in drafts}
+        current = {(draft.id, draft.culprits, draft.job): draft for draft in drafts if not self._is_covered(draft)}
         news = [self._present(source, key, draft, now_s, now_ns) for key, draft in current.items()]
-        gone = [key for key, entry in self._open.items() if entry.source == source and key not in current]
+        gone = [
+            key
+            for key, entry in self._open.items()
+            if (entry.source == source and key not in current) or self._is_covered(entry.draft)
+        ]
         news += [self._absent(key, now_s, now_ns) for key in gone]
         records = [record for record in news if record is not None]
         if records:
             self._hub.publish_own(*records)
+
+    def _is_covered(self, draft: FindingDraft) -> bool:
+        """Whether a finding says less of the same event than another one: that others wait for a rank that crashed."""
+        return draft.id == "rank_dead" and any(
+            entry.source == "crash" and entry.absent_s is None and entry.draft.job == draft.job
+            for entry in self._open.values()
+        )
 
     def reported_by(self, source: str) -> list[FindingDraft]:
         """Findings that this source reports now."""

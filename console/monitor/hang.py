@@ -9,7 +9,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, get_args
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ..analysis.collectives.align import JobKey
 from ..analysis.collectives.communication import LEAST_WAIT_S, Communication, communication, jobs_in
 from ..analysis.collectives.communication import evidence_of as collectives_evidence
+from ..analysis.crash.verdict import CrashKind
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement, diagnose_job
 from ..analysis.hang.verdict import Evidence, Still, Verdict
@@ -181,11 +182,16 @@ def jobs_of_ranks(ranks: Sequence[tuple[Rank, RankStat | None]], states: Iterabl
 
 
 def verdict_findings(store: Store) -> list[Finding]:
-    """Findings of the verdicts of a store; existing findings keep their `first_seen`."""
+    """Findings of the verdicts of a store; existing findings keep their `first_seen`.
+
+    That others wait for a rank that crashed is no finding beside that of the crash.
+    """
+    open_findings = [finding for finding in store.findings.values() if finding.cleared_at is None]
+    crashed = {finding.job for finding in open_findings if finding.id in CRASHES}
     findings = []
     for verdict in verdicts(store):
         finding = verdict_finding(verdict)
-        if finding is None:
+        if finding is None or (finding.id == "rank_dead" and verdict.job in crashed):
             continue
         previous = store.findings.get((finding.id, finding.culprits, finding.job))
         findings.append(
@@ -198,6 +204,8 @@ def verdict_findings(store: Store) -> list[Finding]:
     return findings
 
 
+#: Ids of findings of jobs that died.
+CRASHES: Final = frozenset(get_args(CrashKind))
 #: The first capture is short: it suffices where the job was monitored before.
 FIRST_SAMPLES, FIRST_EVERY_S = 3, 0.12
 #: Later captures: interval in s, and at most this many samples each, so that sampling can end early.

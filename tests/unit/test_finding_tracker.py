@@ -207,3 +207,18 @@ def test_cleared_finding_is_marked_in_the_summary():
 
 def test_every_verdict_that_makes_a_finding_has_a_listed_id():
     assert {*get_args(Kind), *get_args(State)} - {"none", "moving", "no_ranks", "hung"} <= IDS.keys()
+
+
+def of_job(id, job, culprits=("rank 3",)):
+    return FindingDraft(id, "error", "certain", culprits, f"{job}: {id}", job=job)
+
+
+def test_crash_of_a_job_covers_the_hang_of_the_ranks_that_wait_for_the_dead_one():
+    board = TrackedFindings(clear_s=0)
+    (dead,) = board.put(of_job("rank_dead", "a"), of_job("rank_missing", "b"), source="verdict")[:1]
+    crash, cleared = board.put(of_job("signalled", "a"), source="crash")
+    assert (dead.id, crash.id) == ("rank_dead", "signalled")
+    assert (cleared.id, cleared.cleared_at is None) == ("rank_dead", False)
+    assert board.put(of_job("rank_dead", "a"), of_job("rank_missing", "b"), source="verdict") == []
+    (other,) = board.put(of_job("rank_dead", "b"), of_job("rank_missing", "b"), source="verdict")
+    assert (other.id, other.job) == ("rank_dead", "b")
