@@ -31,9 +31,14 @@ def current_progress(store: Store, judgements: Sequence[Judgement]) -> Mapping[P
     """The progress of live ranks by process; `judgements` are those on their jobs."""
     verdicts = verdict_progress(store.ranks, judgements)
     jobs: dict[tuple[str, int], list[Signs]] = {}
+    transfers: dict[tuple[str, int], Mapping[int, bool | None]] = {}
     for key, now in store.ranks.items():
         if not is_gone(now.rank) and now.stat is not None:
-            jobs.setdefault((now.rank.job, now.rank.attempt), []).append(_signs(store, key, now))
+            job = (now.rank.job, now.rank.attempt)
+            if job not in jobs:
+                jobs[job], transfers[job] = [], _transfers(store, job)
+            moves = None if now.rank.rank is None else transfers[job].get(now.rank.rank)
+            jobs[job].append(_signs(store, key, now, moves))
     progress = {**verdicts}
     for ranks in jobs.values():
         for key, live in live_progress(ranks, LEAST_S).items():
@@ -41,18 +46,23 @@ def current_progress(store: Store, judgements: Sequence[Judgement]) -> Mapping[P
     return progress
 
 
-def _signs(store: Store, key: ProcessKey, now: RankNow) -> Signs:
+def _transfers(store: Store, job: tuple[str, int]) -> Mapping[int, bool | None]:
+    """Rank → whether its GPU exchanges data with others; empty without GPUs."""
+    return signs_of(store).transfers(*job) if len(store.gpu_processes) else {}
+
+
+def _signs(store: Store, key: ProcessKey, now: RankNow, transfers: bool | None) -> Signs:
     rank, stat, place = now.rank, now.stat, current_place(now)
     assert stat is not None
     made = store.steps.newest((rank.job, rank.attempt, rank.rank), 1) if rank.rank is not None else None
     is_own = made is not None and made[0] == (rank.pid, rank.start_ticks) and bool(made[1])
     step_age_s = (stat.mono - made[1][0].mono) / 1e9 if made is not None and is_own else None
     if place is None:
-        return Signs(key, stat.t, stat.step, step_age_s)
+        return Signs(key, stat.t, stat.step, step_age_s, transfers=transfers)
     return Signs(
         key, stat.t, stat.step, step_age_s, signs_of(store).facts(key, place), (stat.t - place.sampled) / 1e9,
         (place.sampled - place.path_since) / 1e9, place.samples, now.places,
-        0 if now.quiet_since is not None else place.moved_bytes,
+        0 if now.quiet_since is not None else place.moved_bytes, transfers,
     )  # fmt: skip
 
 
