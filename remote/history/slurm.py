@@ -4,6 +4,7 @@ import os
 import re
 
 from ..agent import commands
+from ..proc.numbers import parse_count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ TIMEOUT_S, MAX_BYTES = 5.0, 1 << 18
 #: Where a node has Slurm's configuration. $SLURM_CONF of a job is not used: a user sets it, and it names plugins.
 CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf",
                   "/var/spool/slurmd/conf-cache/slurm.conf", "/var/spool/slurm/d/conf-cache/slurm.conf")  # fmt: skip
-_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")
+_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 _NODE_STATE = re.compile(r"(?:^| )State=([A-Z_+*~#!%$@^-]{1,120})(?: |$)")
 _NODE_REASON = re.compile(r" Reason=(.{1,300}?)(?: \[(\w{1,32})@([0-9T:-]{10,19})\])?\s*$")
 _JOB_STATE = re.compile(r"^ +JobState=([A-Z_]{2,20}) Reason=(.{1,120}?) Dependency=", re.M)
@@ -55,7 +56,7 @@ def node_state(name: str) -> "Fields | None":
 
 def job_state(job: str) -> "tuple[str, Fields]":
     """(state, the fields of a `log` record on it) of a job by its number. Raises OSError, ValueError."""
-    text = _ask("slurm_job", {"{job}": [job]})
+    text = _ask("slurm_job", {"{job}": [job]}) if parse_count(job) is not None else ""
     state = _JOB_STATE.search(text)
     if state is None:
         raise ValueError("scontrol printed no state of job %s" % job)

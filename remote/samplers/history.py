@@ -39,6 +39,10 @@ _JOB = re.compile(r"slurm-([0-9]{1,10})\b")
 _SIGNALS = {"4": "SIGILL", "6": "SIGABRT", "7": "SIGBUS", "8": "SIGFPE", "11": "SIGSEGV"}
 
 
+#: linux/time.h; Python has the name from 3.7 on.
+CLOCK_BOOTTIME = 7
+
+
 class HistorySampler(Sampler):
     """One step per tick: boot, core dumps, kernel messages older than the kernel log, services, Slurm."""
 
@@ -101,7 +105,7 @@ class HistorySampler(Sampler):
 
     def _boot(self) -> "Iterator[Fact]":
         """The last boot, if it was within `OLDEST_S`."""
-        since_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        since_boot_s = time.clock_gettime(CLOCK_BOOTTIME)
         booted_s = time.time() - since_boot_s
         if since_boot_s > OLDEST_S:
             return

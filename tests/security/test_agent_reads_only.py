@@ -15,6 +15,7 @@ from rig import Rig, pythons
 
 import gconsole_remote
 from gconsole_remote.agent import commands
+from gconsole_remote.history import slurm
 
 SOURCES = Path(gconsole_remote.__file__).parent
 #: Names by which Python starts programs, creates processes or executes text.
@@ -30,6 +31,7 @@ MODULES = frozenset(["subprocess", "os", "pty", "posix", "multiprocessing", "run
 PLACES = {
     ("agent/commands.py", "subprocess.Popen"): "the list of commands",
     ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, from `gconsole run start`",
+    ("agent/gpu_process.py", "os.fork"): "a child that calls NVML, which may hang or crash",
     ("agent/bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
     ("agent/linger.py", "os.fork"): "the agent detaches from its channel",
     ("agent/bootstrap.py", "compile"): "the agent's own modules, out of the bundle whose SHA-256 was checked",
@@ -37,6 +39,10 @@ PLACES = {
     ("agent/bootstrap.py", "marshal.dumps"): "the same, compiled, into a private cache (0700)",
     ("agent/bootstrap.py", "marshal.loads"): "the same, read from the cache",
 }
+#: What a command's arguments may contain besides fixed words; node names and job numbers are checked first.
+PLACEHOLDERS = frozenset(
+    ["{blob}", "{pid}", "{python}", "{program}", "{fields}", "{since}", "{matches}", "{node}", "{job}"]
+)
 VERB = re.compile(r"\b(?:commands\.(?:run|run_apart|detach)|starter\.start)\(\s*\"(\w+)\"")
 
 
@@ -74,15 +80,26 @@ def test_agent_command_list_contains_exactly_the_commands_in_use():
         (SOURCES / name).read_text() for name in ("stacks/py_spy.py", "stacks/pystack.py", "stacks/capture.py")
     )
     assert all(f'"{name}"' in text for name in by_variable)
-    services = {name for name in commands.COMMANDS if f'"{name}"' in (SOURCES / "clocks/services.py").read_text()}
-    assert verbs | by_variable | services == set(commands.COMMANDS)
+    tables = ("clocks/services.py", "history/journal.py", "history/slurm.py", "samplers/history.py")
+    by_table = "".join((SOURCES / name).read_text() for name in tables)
+    listed = {name for name in commands.COMMANDS if f'"{name}"' in by_table}
+    assert verbs | by_variable | listed == set(commands.COMMANDS)
 
 
 def test_agent_commands_take_only_fixed_words_and_checked_placeholders():
     for argv in commands.COMMANDS.values():
         assert all(isinstance(argument, str) for argument in argv)
-        assert {argument for argument in argv if "{" in argument} <= {"{blob}", "{pid}", "{python}", "{program}"}
+        assert {argument for argument in argv if "{" in argument} <= PLACEHOLDERS
         assert argv[0] not in ("sh", "bash", "env", "/bin/sh")
+
+
+@pytest.mark.parametrize("name", ["-o", "--help", "a b", "a;id", "a\n", "", "$(id)", "²"])
+def test_names_of_nodes_and_jobs_are_no_options_of_slurm_commands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "LineStream", lambda *_: pytest.fail("the command was run"))
+    with pytest.raises(ValueError):
+        slurm.node_state(name)
+    with pytest.raises(ValueError):
+        slurm.job_state(name)
 
 
 #: System calls that change files, start programs or trace processes.

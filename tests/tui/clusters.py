@@ -60,10 +60,13 @@ def pod() -> FakeCluster:
     cluster.up(*(name for name in cluster.names if name != "node033"))
     remedy = "ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml"
     cluster.fail("node033", "auth", "the key was refused", remedy)
-    for i, name in enumerate(cluster.names):
-        if name != "node033":
-            util = [96.0, 98.0, 99.0, 97.0] if i != 18 else [99.0, 98.0, 99.0, 97.0, 12.0]
-            cluster.gpus(name, util=util)
+    utils = {
+        name: [96.0, 98.0, 99.0, 97.0] if i != 18 else [99.0, 98.0, 99.0, 97.0, 12.0]
+        for i, name in enumerate(cluster.names)
+        if name != "node033"
+    }
+    for name, util in utils.items():
+        cluster.gpus(name, util=util)
     absent = range(32 * 8, 33 * 8)
     states = {137: "uninterruptible", 138: "idle"}
     cluster.job("llama-70b", 512, absent=absent, states=states, step=18_204)
@@ -71,6 +74,9 @@ def pod() -> FakeCluster:
     cluster.finding("rank_blocked", "error", "rank 137 sleeps in nfs_wait_bit_killable, 41 s", ["rank 137"])
     cluster.finding("gpu_throttle", "warning", "node019 gpu4 hw_thermal_slowdown 38 % of 5 min", ["node019"])
     cluster.advance(12)
+    for name, util in utils.items():
+        if name != "node044":
+            cluster.gpus(name, util=util)
     cluster.up(*(name for name in cluster.names if name not in ("node033", "node044")))
     cluster.lose("node044", "the connection ended")
     return cluster

@@ -15,7 +15,7 @@ from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.monitor.finding_tracker import FindingTracker
-from gconsole.records import GpuInfo, Node, NodeState
+from gconsole.records import GpuInfo, Inventory, Node, NodeState
 from gconsole.tui.app import ConsoleApp
 
 
@@ -54,7 +54,9 @@ async def test_node_differing_from_its_class_is_a_finding_and_stays_while_paused
         facts = hgx_facts(name, **more)
         for record in (*facts.gpus, *facts.links, *facts.nics):
             record.node = name
-        cluster.publish(*facts.gpus, *facts.links, *facts.nics)
+        counted = {"gpu": facts.gpus, "link": facts.links, "nic": facts.nics}
+        inventory = [Inventory(node=name, of=of, count=len(records)) for of, records in counted.items()]
+        cluster.publish(*inventory, *facts.gpus, *facts.links, *facts.nics)
 
     for name in cluster.names:
         publish_facts(name, down=["mlx5_1"] if name == "n3" else [])

@@ -139,7 +139,7 @@ def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
         yield Fact("reason", row.reason, row.status)
     if row.silent:
         yield Fact("last data", f"{row.silent} ago", "stale")
-    if row.progress is not None:
+    if row.progress is not None and row.progress.source != "none":
         yield Fact("progress", clean(f"{row.progress.state.replace('_', ' ')}: {row.progress.evidence}"), row.status)
     yield Fact("job", clean(row.job))
     if rank is None:

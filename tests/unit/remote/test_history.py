@@ -296,7 +296,8 @@ def test_entries_follow_once_and_in_order_also_after_the_journal_was_rotated(nod
     node.add(*(of_service("slurmd.service", OOM.replace("7.0", f"{n}.0"), age_s=-n) for n in (10, 11, 12)))
     assert [log.subject for log in node.tick(time.monotonic() + 1000)] == ["10.0", "11.0", "12.0"]
     node.journal = node.journal[:1]
-    node.add(of_service("slurmd.service", OOM.replace("7.0", "13.0"), age_s=-20))
+    written_s = time.time() - NOW + 20  # after the last read, however long the tests before this one took
+    node.add(of_service("slurmd.service", OOM.replace("7.0", "13.0"), age_s=-written_s))
     assert node.tick(time.monotonic() + 2000) == []
     assert [log.subject for log in node.tick(time.monotonic() + 3000)] == ["13.0"]
 
