@@ -35,7 +35,7 @@ FAULTS: dict[str, dict[str, object]] = {
     "port": {},
     "ranks": {"gpu5.memory": f"{80 * scenarios.GIB} {75 * scenarios.GIB}", "gpu6.clock.1": 900},
 }
-#: NVML initialisation errors are not findings but named states: (return value of nvmlInit, name).
+#: NVML initialisation errors: (return value of nvmlInit, name of the capability that is then missing).
 BROKEN = {"mismatch": (18, "gpu_driver_mismatch"), "denied": (4, "gpu_no_permission")}
 #: Expected findings of the report: (id, severity, text fragments), by node.
 EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -54,6 +54,8 @@ EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }  # fmt: skip
 #: Two faults on one node, and nodes with faults of a job or a port.
 MORE: list[tuple[str, str, tuple[str, ...]]] = [
+    ("driver_broken", "error", ("mismatch: ",)),
+    ("driver_broken", "error", ("denied: ",)),
     ("nic_down", "error", ("port:mlx5_0", "is down (polling)", "it was up")),
     ("nic_errors", "warning", ("port:mlx5_1", "symbol errors")),
     ("gpu_memory_imbalance", "warning", ("rank 5", "75.0 GiB at peak", "40.0 GiB")),
