@@ -184,7 +184,7 @@ def jobs_of_ranks(ranks: Sequence[tuple[Rank, RankStat | None]], states: Iterabl
 def verdict_findings(store: Store) -> list[Finding]:
     """Findings of the verdicts of a store; existing findings keep their `first_seen`.
 
-    That others wait for a rank that crashed is no finding beside that of the crash.
+    Where a rank crashed, the finding of the crash covers that others wait for it.
     """
     open_findings = [finding for finding in store.findings.values() if finding.cleared_at is None]
     crashed = {finding.job for finding in open_findings if finding.id in CRASHES}
