@@ -14,7 +14,7 @@ def agent_error(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
     for node in facts.nodes.values():
         if not node.agent_errors:
             continue
-        texts = [record.text.strip().splitlines() for record in node.agent_errors.values()]
+        texts = [record.text.strip().splitlines() or ["no text"] for record in node.agent_errors.values()]
         newest = texts[-1]
         more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
         cause = f": {newest[-1].strip()}" if len(newest) > 1 else ""

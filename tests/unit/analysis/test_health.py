@@ -487,6 +487,11 @@ class TestKernelFaults:
         assert not found(serious, over)
         assert not found(serious, over, minor)
 
+    def test_error_of_an_agent_is_a_finding_of_its_node_also_without_a_text(self):
+        for text in ("sampler x failed: Traceback\n  ValueError: y", "", " \n"):
+            found_ids = {id for id, *_ in found(Log(node="n1", source="agent", severity="error", text=text))}
+            assert found_ids == {"agent_error"}
+
     def test_log_of_another_source_is_none(self):
         assert not found(Log(node="n1", source="agent", severity="warning", text="disk", fault="disk"))
 
