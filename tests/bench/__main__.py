@@ -26,8 +26,8 @@ from .result import Outcome, Row, as_text
 #: Modules, in the order of the table.
 BENCHES = (
     "first_sample", "agent_cost", "gpu_cost", "start_up", "throughput", "store_memory", "hours_memory",
-    "screen_widgets", "screen_live", "hang_verdict", "hang_fold", "capture_cost", "clock_probes", "clock_paths",
-    "clock_stamps", "clock_lines", "session_cost", "query_cost", "long_sessions", "longest_session",
+    "screen_widgets", "screen_live", "hang_verdict", "hang_fold", "capture_cost", "watched_step", "clock_probes",
+    "clock_paths", "clock_stamps", "clock_lines", "session_cost", "query_cost", "long_sessions", "longest_session",
     "job_plan", "job_output", "job_start", "http_metrics", "fuzz",
 )  # fmt: skip
 RESULTS = Path(__file__).parent / "RESULTS.md"
