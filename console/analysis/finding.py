@@ -91,7 +91,7 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
         "Lack of memory, a server, a disk or a file system that does not respond, failing hardware, or a kernel bug.",
         "Read the message in the finding and the lines around it in dmesg; drain the node if hardware is named."),
     FindingKind("node_rebooted", "a node booted while a job ran",
-        "A crash of the kernel, loss of power, failed hardware, or somebody who rebooted it.",
+        "A crash of the kernel, loss of power, failed hardware, or a reboot by a person.",
         "Read why in the finding and in the event log of the node's board (ipmitool sel list); restart the job."),
     FindingKind("service_fault", "a service of a node that jobs need reported a fault within the last hour",
         "slurmd, the kubelet, a container runtime, the NVIDIA fabric manager or another daemon failed or kills.",

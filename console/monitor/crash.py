@@ -144,7 +144,7 @@ def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict, course: CrashCours
     if course.ended_before_ns is not None:
         outputs = [output for end in evidence.ranks for output in end.outputs]
         if verdict.kind == "launcher":
-            return False  # ended from outside: whoever did it needs no finding
+            return False  # ended from outside, on purpose
         if any(output.stream == "error_file" for output in outputs):
             return True  # torch writes it when a rank fails
     codes = [end.exit_code for end in evidence.ranks] + [end.exit_code for end in evidence.launchers]
@@ -242,7 +242,7 @@ def crash_findings(store: Store) -> list[Finding]:
 def _draft(crash: Crash, now_rx: int) -> FindingDraft | None:
     """The finding of a crash; None after a restart that goes well.
 
-    A restart under way makes it a warning, and so does an end before the console came: nobody may wait for that job.
+    A restart under way makes it a warning, and so does an end before the console came: the job may have been given up.
     """
     course = crash.course
     if (

@@ -7,7 +7,7 @@ from ..records import Process
 
 
 def unrecognised(store: Store) -> list[Process]:
-    """By node and pid, the Python processes that may be a job nobody recognises; none where there are ranks.
+    """By node and pid, the Python processes that may be an unrecognised job; none where there are ranks.
 
     Scripts of users, and processes that compute or use a GPU. Daemons, notebooks without a GPU and tools are not jobs.
     """

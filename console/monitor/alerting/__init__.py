@@ -1,1 +1,1 @@
-"""Unattended watching: rules on findings, what they do, and the heartbeat that proves that somebody watches."""
+"""Unattended watching: rules on findings, what they do, and the heartbeat that proves that the watch runs."""

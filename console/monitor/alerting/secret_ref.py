@@ -1,4 +1,4 @@
-"""Secrets that hosts.toml refers to: `env:NAME` or `file:PATH`, a file that nobody else may read."""
+"""Secrets that hosts.toml refers to: `env:NAME` or `file:PATH`, a file that only this user may read."""
 
 from __future__ import annotations
 
