@@ -12,7 +12,7 @@ from pathlib import Path
 def reason_to_reject(path: Path, opened: os.stat_result) -> str | None:
     """Why a file may not be used: others own it or can change it, or a folder above it; None if it may.
 
-    `opened` is the status of the opened file. Owners may be root, this user, and whoever called sudo. A group may write
+    `opened` is the status of the opened file. Owners may be root, this user, and the caller of sudo. A group may write
     if it is the private group of this user. Folders that are sticky, as /tmp, are accepted.
     """
     if opened.st_uid not in _owners():

@@ -150,10 +150,14 @@ class FindingTracker:
             self._hub.publish_own(*records)
 
     def _is_covered(self, draft: FindingDraft) -> bool:
-        """Whether a finding says less of the same event than another one: that others wait for a rank that crashed."""
+        """Whether the finding of a crash covers another one: that ranks wait for the rank that crashed.
+
+        The crash of an attempt that was restarted is a warning, and covers no hang of the next attempt.
+        """
         return draft.id == "rank_dead" and any(
             entry.source == "crash" and entry.absent_s is None and entry.draft.job == draft.job
             for entry in self._open.values()
+            if entry.draft.severity == "error"
         )
 
     def reported_by(self, source: str) -> list[FindingDraft]:

@@ -187,7 +187,7 @@ def verdict_findings(store: Store) -> list[Finding]:
     Where a rank crashed, the finding of the crash covers that others wait for it.
     """
     open_findings = [finding for finding in store.findings.values() if finding.cleared_at is None]
-    crashed = {finding.job for finding in open_findings if finding.id in CRASHES}
+    crashed = {finding.job for finding in open_findings if finding.id in CRASHES and finding.severity == "error"}
     findings = []
     for verdict in verdicts(store):
         finding = verdict_finding(verdict)

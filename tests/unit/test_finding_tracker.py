@@ -222,3 +222,11 @@ def test_crash_of_a_job_covers_the_hang_of_the_ranks_that_wait_for_the_dead_one(
     assert board.put(of_job("rank_dead", "a"), of_job("rank_missing", "b"), source="verdict") == []
     (other,) = board.put(of_job("rank_dead", "b"), of_job("rank_missing", "b"), source="verdict")
     assert (other.id, other.job) == ("rank_dead", "b")
+
+
+def test_crash_that_was_restarted_covers_no_hang_of_the_next_attempt():
+    board = TrackedFindings(clear_s=0)
+    restarted = FindingDraft("signalled", "warning", "certain", ("rank 3",), "a: restarted", job="a")
+    assert [finding.id for finding in board.put(restarted, source="crash")] == ["signalled"]
+    (hang,) = board.put(of_job("rank_dead", "a"), source="verdict")
+    assert (hang.id, hang.severity) == ("rank_dead", "error")
