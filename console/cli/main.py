@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .. import __version__
-from .terminal import guard_terminal
+from .terminal import guard_output
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -217,7 +217,7 @@ def gconsole() -> None:
 
 def main() -> None:
     """Entry point. Internal errors print one line; the traceback goes to the log file."""
-    guard_terminal()
+    guard_output()
     try:
         status = gconsole.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -145,7 +145,7 @@ def _database(path: Path, memory: str) -> Iterator[tuple[RecordedSource, Databas
         ):  # fmt: skip
             yield source, database
     except (QueryError, SessionError) as error:
-        click.echo(f"gconsole: {error}", err=True)
+        click.echo(f"gconsole: {error}".replace("\n", "\n  "), err=True)  # no line of data begins like one of ours
         raise click.exceptions.Exit(EXIT_USAGE) from error
     except BrokenPipeError:
         raise

@@ -14,6 +14,7 @@ from ..text import format
 from ..text.cells import table
 from ..text.sanitize import pretty, printable
 from .options import json_option, session_argument, sessions_folder, usage_errors
+from .terminal import overwrite_line
 
 if TYPE_CHECKING:
     from ..session.format.layout import Meta, Session
@@ -232,7 +233,7 @@ def _progress() -> Callable[[int, int], None]:
 
     def show(done: int, total: int) -> None:
         if sys.stderr.isatty() and total:
-            click.echo(f"\r\x1b[K{100 * done // total} %", err=True, nl=done >= total)
+            overwrite_line(f"{100 * done // total} %", end=done >= total)
 
     return show
 

@@ -7,11 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TextIO
 
 import click
 
-from ..text.sanitize import printable_utf8
+from ..text.sanitize import printable, printable_utf8
 
 
 def is_terminal_output() -> bool:
@@ -39,9 +39,18 @@ def counted(word: str) -> Callable[[int, int], None]:
 
     def show(done: int, total: int) -> None:
         if sys.stderr.isatty():
-            click.echo(f"\r\x1b[K{done}/{total} nodes {word}" + ("\n" if done == total else ""), err=True, nl=False)
+            overwrite_line(f"{done}/{total} nodes {word}", end=done == total)
 
     return show
+
+
+def overwrite_line(text: str, *, end: bool = False) -> None:
+    """Replace the last line of stderr, a terminal, with `text`; `end` begins a new line after it."""
+    stream = sys.stderr.buffer
+    if isinstance(stream, PrintableOut):
+        sys.stderr.flush()
+        stream.clear_line()
+    click.echo(printable(text), err=True, nl=end)
 
 
 #: Incomplete UTF-8 sequence at the end of a write.
@@ -63,9 +72,18 @@ class PrintableOut(io.BufferedIOBase):
         self._out.write(printable_utf8(text[:end]))
         return len(data)
 
+    def clear_line(self) -> None:
+        """Move to the start of the terminal's line and clear it."""
+        self._out.write(b"\r\x1b[K")
+
     def flush(self) -> None:
         """Flush the terminal."""
         self._out.flush()
+
+    @property
+    def name(self) -> str:
+        """Name of the wrapped stream."""
+        return self._out.name
 
     def writable(self) -> bool:
         """Always true."""
@@ -80,8 +98,13 @@ class PrintableOut(io.BufferedIOBase):
         return self._out.fileno()
 
 
-def guard_terminal() -> None:
-    """Sanitise stdout if it is a terminal; files and pipes get unmodified bytes."""
+def guard_output() -> None:
+    """Sanitise stderr always, and stdout if it is a terminal; its files and pipes get unmodified bytes."""
     if sys.stdout is not None and sys.stdout.isatty():
-        out = PrintableOut(sys.stdout.buffer)
-        sys.stdout = io.TextIOWrapper(out, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)
+        sys.stdout = _sanitised(sys.stdout)
+    if sys.stderr is not None:
+        sys.stderr = _sanitised(sys.stderr)
+
+
+def _sanitised(stream: TextIO) -> io.TextIOWrapper:
+    return io.TextIOWrapper(PrintableOut(stream.buffer), stream.encoding, stream.errors, line_buffering=True)

@@ -1,4 +1,4 @@
-"""JSON and CSV keep the text of nodes unchanged; on a terminal, control characters are replaced."""
+"""JSON and CSV keep the text of nodes unchanged; on a terminal and on stderr, control characters are replaced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import io
 import json
 import os
 import pty
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import fork_server
 import pytest
@@ -14,8 +17,8 @@ from fork_server import GCONSOLE
 from hostile_records import TEXTS
 from injection_checks import assert_safe_text
 
-from gconsole.cli.terminal import PrintableOut
-from gconsole.records import Log, NodeState
+from gconsole.cli.terminal import PrintableOut, overwrite_line
+from gconsole.records import Log, NodeState, encode
 from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, Session
 
@@ -72,6 +75,73 @@ def test_piped_json_preserves_hostile_text_unchanged(env: dict[str, str]) -> Non
     done = fork_server.run([GCONSOLE, *COMMANDS["json"]], env=env, timeout=120)
     assert done.returncode == 0, done.stderr
     assert [row["text"] for row in json.loads(done.stdout)] == list(TEXTS)
+
+
+@pytest.mark.parametrize("form", ["session", "file"])
+def test_error_about_a_value_of_a_record_contains_no_control_sequences(
+    env: dict[str, str], tmp_path: Path, form: str
+) -> None:
+    recorded = "night"
+    if form == "file":
+        recorded = str(tmp_path / "records.ndjson")
+        record = Log(node="evil", agent="e", seq=1, rx=1, source="agent", text=TEXTS[0] + "\ngconsole: all is well")
+        Path(recorded).write_bytes(encode(record) + b"\n")
+    done = fork_server.run([GCONSOLE, "query", recorded, "SELECT text::INT FROM log"], env=env, timeout=120)
+    assert done.returncode == 2, done.stderr
+    shown = done.stderr.decode()
+    assert "EVIL" in shown
+    assert_safe_text(shown, "query")
+    assert [line for line in shown.splitlines() if line.startswith("gconsole:")] == shown.splitlines()[:1]
+
+
+#: What a folder that was sent contains, by the name of each file.
+SENT = {
+    "a folder of nothing": {},
+    "an unreadable dump": {"%s.json": b'{"ranks": '},
+}
+
+
+@pytest.mark.parametrize("files", SENT.values(), ids=SENT)
+def test_names_of_a_folder_and_its_files_contain_no_control_sequences(
+    env: dict[str, str], tmp_path: Path, files: dict[str, bytes]
+) -> None:
+    name = "\x1b]0;owned\x07\x9b31mEVIL\u202e"
+    folder = tmp_path / name
+    folder.mkdir()
+    for pattern, data in files.items():
+        (folder / (pattern % name)).write_bytes(data)
+    done = fork_server.run([GCONSOLE, "diagnose", str(folder)], env=env, timeout=120)
+    assert "EVIL" in done.stderr.decode()
+    assert_safe_text(done.stderr.decode(), "diagnose")
+
+
+def test_internal_errors_and_logs_contain_no_control_sequences(env: dict[str, str], tmp_path: Path) -> None:
+    code = """if True:
+        import logging, sys, warnings
+        from gconsole.cli import batch, main
+        def fail(*_, **__):
+            logging.getLogger("gconsole.test").error("EVIL %s", "\\x1b[2J")
+            warnings.warn("EVIL \\x9b2J")
+            print("EVIL \\x1b]0;owned\\x07", file=sys.stderr)
+            raise RuntimeError("EVIL \\x1b[31m")
+        batch.diagnose.callback = fail
+        sys.argv = ["gconsole", "diagnose", "-v", sys.argv[1]]
+        main.main()
+    """
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(argv, env={**env, "XDG_STATE_HOME": str(tmp_path)}, capture_output=True, timeout=120)
+    assert done.returncode == 5, done.stderr
+    shown = done.stderr.decode()
+    assert shown.count("EVIL") >= 4
+    assert_safe_text(shown, "diagnose")
+
+
+def test_progress_on_a_terminal_clears_only_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(PrintableOut(written), "utf-8", line_buffering=True))
+    overwrite_line("1/2 \r\x1b[K nodes\nnode1 ok")
+    overwrite_line("2/2 nodes", end=True)
+    assert written.getvalue().decode() == "\r\x1b[K1/2 ··[K nodes·node1 ok\r\x1b[K2/2 nodes\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
