@@ -260,8 +260,15 @@ def _waits_outside(view: JobView) -> list[RankState]:
 
 
 def _wanted_ends(view: JobView) -> tuple[tuple[str, str], ...]:
-    """The other ends of connections that ranks, their children and peers wait for, if this node has no holder."""
+    """The other ends of connections that ranks, their threads and children, and peers wait for, unless held here."""
     ends = {wanted_end(target) for state in _waits_outside(view) for target in state.waits_for}
+    in_own_process = {state.key for state in view.states if state.cls in ("python_lock", "sleep")}
+    ends |= {  # of the threads that these may wait for
+        wanted_end(target)
+        for stack in view.evidence.stacks
+        if stack.waits_for and (stack.node, stack.pid, stack.start_ticks) in in_own_process
+        for target in stack.waits_for
+    }
     return tuple(sorted(end for end in ends if end is not None)[:MOST_SOCKETS])
 
 

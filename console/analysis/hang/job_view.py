@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from ...records import Rank
+from ...records import Rank, Stack
 from ..jobs import MissingRank
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Reader, native_classes
 from ..stacks.training_threads import training_role
 from .gpu_activity import GpuState, gpu_states
-from .handlers import handler_thread
+from .handlers import background_thread, handler_thread
 from .rank_state import WAITING, RankState, rank_state_of, samples_by_process
 from .verdict import Evidence, ProcessKey
 from .wait_for import PeerWait, Processes, is_waiting_for_clients
@@ -265,17 +265,20 @@ def job_view_of(evidence: Evidence) -> JobView:
         ),
         reader,
     )
-    of_process = {
-        key: rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role)
-        for key, samples in by_process.items()
-        if samples[-1].main.role != PEER
-    }
+
+    def state_of(key: ProcessKey, thread: Stack | None = None) -> RankState:
+        return rank_state_of(key, by_process[key], reader, natives, evidence.still.get(key), processes, role, thread)
+
+    of_process = {key: state_of(key) for key, samples in by_process.items() if samples[-1].main.role != PEER}
+    least_s = evidence.min_frozen_s
+    for key, state in of_process.items():
+        background = background_thread(state, by_process[key], processes, least_s, reader)
+        if background is not None:
+            of_process[key] = state_of(key, background)
     for key in _awaited(of_process.values()):
-        handler = handler_thread(of_process[key], by_process[key], evidence.min_frozen_s, reader)
+        handler = handler_thread(of_process[key], by_process[key], least_s, reader)
         if handler is not None:
-            of_process[key] = rank_state_of(
-                key, by_process[key], reader, natives, evidence.still.get(key), processes, role, handler
-            )
+            of_process[key] = state_of(key, handler)
     for key, state in of_process.items():
         if state.role == "rank" and key in live and state.rank is not None:
             states.append(state)

@@ -311,6 +311,6 @@ def native_classes(stacks: Iterable[Stack], reader: Reader) -> dict[tuple[Call, 
     for stack in stacks:
         if stack.native and stack.frames:
             calls = reader.trace(tuple(frame for frame in stack.frames if not frame.native)).calls
-            if calls and is_main(stack):
+            if calls:
                 classes[calls] = native_class(stack.frames) or classes.get(calls)
     return classes

@@ -191,6 +191,56 @@ class TestDeadlocks:
         assert circles(chain | {20_000: frozenset({0})}) == (tuple(range(20_001)),)
 
 
+class TestBackgroundThreads:
+    """Main threads that wait for a thread of their own process, which waits for another rank."""
+
+    def negotiating(self, main=LOCKED, threads=(("negotiation", RECV),), targets=to, **more):
+        """Ranks 0-2 wait so for the next rank, and rank 3 sleeps."""
+        scene = Scene(per_node=4).rank(3, own("wait_for_licence", 9), syscall="clock_nanosleep")
+        for rank in range(3):
+            scene.rank(rank, main, threads=threads, wakes=90, **more)
+        scene.stacks = [
+            msgspec.structs.replace(
+                stack, waits_for=targets(stack.rank + 1), thread_state="S", thread_syscall="read", thread_slept_s=9.0
+            )
+            if stack.frames == RECV
+            else stack
+            for stack in scene.stacks
+        ]
+        return scene
+
+    @pytest.mark.parametrize(
+        ("main", "syscall"), [(LOCKED, "futex"), (own("poll", 7), "clock_nanosleep")], ids=["event", "sleeping loop"]
+    )
+    def test_rank_that_the_background_threads_wait_for_is_the_culprit(self, main, syscall):
+        verdict = self.negotiating(main, syscall=syscall).verdict()
+        assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(3, "sleep")])
+        assert verdict.victims == (0, 1, 2)
+        assert "Rank 0 waits for rank 1 (a pipe)" in verdict.summary
+
+    def test_connections_of_background_threads_are_asked_for(self):
+        scene = self.negotiating(targets=lambda rank: tcp(f"10.0.0.1 {rank}", "10.0.0.2 6000"))
+        assert ("10.0.0.2 6000", "10.0.0.1 1") in scene.judged().missing.sockets
+
+    def test_thread_of_a_library_that_the_main_thread_is_not_in_is_not_waited_for(self):
+        pings = (StackFrame("ping", "/opt/venv/lib/python3.11/site-packages/tracker/client.py", 3),)
+        scene = self.negotiating(threads=(("pings", pings),))
+        scene.stacks = [
+            msgspec.structs.replace(stack, waits_for=to(stack.rank + 1)) if stack.frames == pings else stack
+            for stack in scene.stacks
+        ]
+        assert scene.verdict().victims == ()
+
+    def test_main_thread_may_wait_for_another_thread_that_works(self):
+        scene = self.negotiating(threads=(("negotiation", RECV), ("decoder", own("decode", 5))))
+        scene.stacks = [
+            msgspec.structs.replace(stack, thread_state="R") if stack.thread_name == "decoder" else stack
+            for stack in scene.stacks
+        ]
+        verdict = scene.verdict()
+        assert (names(verdict), verdict.victims) == ([], ())
+
+
 class TestNoCulprit:
     def test_service_without_requests_is_not_an_error(self):
         scene = Scene(per_node=4)
