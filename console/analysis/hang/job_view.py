@@ -227,6 +227,12 @@ class JobView:
         return state.cls in OPAQUE
 
     @property
+    def was_restarted(self) -> bool:
+        """Whether its ranks were monitored in an earlier attempt, and none of the newest one was captured."""
+        attempt = self.evidence.job.attempt
+        return not self.states and any(rank.attempt < attempt for rank in self.evidence.ranks)
+
+    @property
     def uses_gpus(self) -> bool:
         """Whether any rank uses a GPU."""
         return bool(self._on_gpus)

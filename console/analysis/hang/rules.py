@@ -340,6 +340,8 @@ def _together(view: JobView, still: Stillness) -> RuleResult | None:
 
 def _nothing(view: JobView, still: Stillness) -> RuleResult:
     need = wording.remedy(view, _numbers(view.unread)) if view.unread else "capture its ranks"
+    if view.was_restarted:
+        need = "diagnose again when its ranks have started"
     return RuleResult("none", (), 0, wording.nothing(view), (), need)
 
 

@@ -313,6 +313,9 @@ def all_busy(view: JobView, classes: Sequence[FrameClass]) -> str:
 
 def nothing(view: JobView) -> str:
     """No stack at all."""
+    if view.was_restarted:
+        attempt = view.evidence.job.attempt
+        return f"the job was restarted while it was monitored, and no rank of attempt {attempt} was captured."
     return "no stack could be read." if view.states else "no rank was captured."
 
 

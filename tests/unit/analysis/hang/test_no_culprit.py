@@ -24,6 +24,17 @@ def no_culprit(scene, *states):
     return verdict
 
 
+class TestRestart:
+    def test_job_that_restarts_during_the_capture_is_named_as_restarted_and_no_rank_is_blamed(self):
+        scene, earlier = Scene(attempt=1), Scene(attempt=0)
+        for rank in range(4):
+            scene.ranks.append(earlier._rank(rank))
+            scene.ranks.append(scene._rank(rank))
+        verdict = no_culprit(scene, "undecided")
+        assert "the job was restarted while it was monitored" in verdict.summary
+        assert (verdict.next_step, verdict.stalled) == ("diagnose again when its ranks have started", False)
+
+
 class TestStallDuration:
     def test_one_sample_is_undecided_but_its_summary_names_the_rank(self):
         verdict = no_culprit(waiting(Scene(looks=1), 1).rank(1, LOCKED), "undecided")
