@@ -199,7 +199,7 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
         "A GPU, an NVLink, a network adapter, memory or a disk failed.",
         "Drain the node and follow the remedy for the reported fault; restart the job without it."),
     FindingKind("launcher", "a job was ended from outside: by its launcher, the scheduler or a user",
-        "A time limit, a cancellation, a preemption, an interrupt from the keyboard, or a launcher that died.",
+        "A time limit, a cancellation, a preemption, an interrupt (all warnings), or a launcher that died.",
         "Check the scheduler's state and reason of the job, and who ended the launcher."),
     FindingKind("unknown", "a job died; the evidence does not show why",
         "The outputs of ranks are missing, or contain only consequences of a failure elsewhere.",

@@ -105,7 +105,7 @@ def prepare_crashes(store: Store) -> Callable[[], tuple[Crash, ...]]:
 def _may_have_crashed(evidence: CrashEvidence) -> bool:
     """Whether a process ended in another way than with exit code 0, as far as known."""
     ended = [rank for rank in evidence.ranks if rank.state == "ended"]
-    return any(rank.exit_code != 0 for rank in ended) or any(each.exit_code for each in evidence.launchers)
+    return any(rank.exit_code != 0 for rank in ended) or any(each.exit_code for each in evidence.launcher_ends)
 
 
 def _newest_crash(attempts: Sequence[tuple[CrashEvidence, CrashCourse]]) -> Crash | None:
@@ -147,7 +147,7 @@ def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict, course: CrashCours
             return False  # ended from outside, on purpose
         if any(output.stream == "error_file" for output in outputs):
             return True  # torch writes it when a rank fails
-    codes = [end.exit_code for end in evidence.ranks] + [end.exit_code for end in evidence.launchers]
+    codes = [end.exit_code for end in evidence.ranks] + [end.exit_code for end in evidence.launcher_ends]
     codes += [culprit.exit_code for culprit in verdict.culprits]  # also as a launcher reports it
     if any(codes):
         return True
@@ -166,11 +166,12 @@ def _past_course(outputs: Sequence[Output]) -> CrashCourse:
 def _course_of(store: Store, job: str, attempt: int) -> CrashCourse:
     ranks = [now.rank for now in store.ranks.values() if now.rank.job == job]
     own = [rank for rank in ranks if rank.attempt == attempt]
-    ends = [rank.rx for rank in own if is_gone(rank)] or [0]
+    launchers = launchers_of(store, job)
+    ends = [rank.rx for rank in own if is_gone(rank)] or [process.rx for process in launchers.failed] or [0]
     newer = [rank for rank in ranks if rank.attempt > attempt]
     living = [rank for rank in newer if not is_gone(rank)]
     return CrashCourse(
-        min(ends), max(ends), all(is_gone(rank) for rank in own), bool(launchers_of(store, job).living),
+        min(ends), max(ends), all(is_gone(rank) for rank in own), bool(launchers.living),
         newer=max((rank.attempt for rank in living), default=None),
         newer_rx=min((rank.rx for rank in living), default=0),
         is_recovered=bool(newer) and not living and not any(rank.exit_code for rank in newer),

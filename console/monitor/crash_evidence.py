@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -9,7 +10,15 @@ from typing import Final
 import msgspec
 
 from ..analysis.clock.model import CommonClock
-from ..analysis.crash.verdict import CrashEvidence, LauncherOutput, NodeFault, NodeLoss, RankEnd, RankOutput
+from ..analysis.crash.verdict import (
+    CrashEvidence,
+    LauncherEnd,
+    LauncherOutput,
+    NodeFault,
+    NodeLoss,
+    RankEnd,
+    RankOutput,
+)
 from ..core.store import RankNow, Store
 from ..core.store.endings import LostNode
 from ..records import Log, Output, Process, Rank
@@ -24,6 +33,9 @@ DELAY_NS: Final = 250_000_000
 #: Faults this long before the first end of a rank, and after the last one, may have to do with it.
 FAULTS_BEFORE_NS: Final = 600_000_000_000
 FAULTS_AFTER_NS: Final = 30_000_000_000
+#: Exit codes of a launcher that was killed: SIGKILL, SIGSEGV, SIGABRT, SIGBUS.
+KILLED: Final = frozenset((-9, -11, -6, -7))
+_TORCHRUN: Final = re.compile(r"(?:^|/)torchrun$|^torch\.distributed\.(?:run|launch)$|torch/distributed/run\.py$")
 #: Processes below one rank.
 MOST_CHILDREN: Final = 1_024
 
@@ -82,8 +94,21 @@ def attempts_that_ended(store: Store) -> dict[AttemptKey, list[RankNow]]:
     ended = {key for key, ranks in attempts.items() if any(is_gone(now.rank) for now in ranks)}
     ended |= {(output.job, output.attempt) for output in store.endings.outputs.values() if output.pid is not None}
     ended |= past_outputs(store).keys()
+    ended |= _without_launcher(store, attempts)
     ended |= {(rank.job, rank.attempt) for loss in store.endings.losses for rank in loss.ranks}
     return {key: attempts.get(key, []) for key in sorted(ended)}
+
+
+def _without_launcher(store: Store, attempts: Iterable[AttemptKey]) -> set[AttemptKey]:
+    """The newest attempt of each job of which a launcher was killed: its ranks may run on."""
+    killed = {
+        process.job for process in store.endings.processes.values()
+        if process.role == "launcher" and process.gone and process.exit_code in KILLED
+    }  # fmt: skip
+    newest: dict[str, int] = {}
+    for job, attempt in attempts:
+        newest[job] = max(attempt, newest.get(job, attempt))
+    return {(job, attempt) for job, attempt in newest.items() if job in killed}
 
 
 def crash_evidence(store: Store, keys: Iterable[AttemptKey] | None = None) -> list[CrashEvidence]:
@@ -135,7 +160,11 @@ def _evidence_of(store: Store, key: AttemptKey, ranks: Sequence[RankNow]) -> Cra
     sizes = [now.rank.world_size for now in ranks if now.rank.world_size]
     return CrashEvidence(
         job=job, attempt=attempt, world_size=max(sizes, default=None), ranks=tuple(ends),
-        launchers=tuple(_launcher(output, text, processes) for output, text in launchers),
+        launchers=tuple(LauncherOutput(text, output.node) for output, text in launchers),
+        launcher_ends=tuple(
+            _launcher_end(process, clock) for process in processes
+            if process.role == "launcher" and process.gone and process.start_ticks > since.get(process.node, -1)
+        ),
         faults=tuple(_faults(store, nodes, ranks, clock)),
         losses=tuple(NodeLoss(loss.node, loss.reason, *_lost_between(loss, clock)) for loss in losses),
     )  # fmt: skip
@@ -239,9 +268,20 @@ def _output(output: Output, earlier_size: int) -> RankOutput:
     )  # fmt: skip
 
 
-def _launcher(output: Output, made: RankOutput, processes: Sequence[Process]) -> LauncherOutput:
-    process = next((each for each in processes if (each.node, each.pid) == (output.node, output.pid)), None)
-    return LauncherOutput(made, output.node, process.exit_code if process is not None else None)
+def _launcher_end(process: Process, clock: JobClock) -> LauncherEnd:
+    ended_hi_ns = clock.interval(process.node, None, process.ended_at)[1]
+    return LauncherEnd(process.node, process.pid, _program(process), process.exit_code, ended_hi_ns)
+
+
+def _program(process: Process) -> str:
+    """The name of a launcher by its command line: `torchrun` for all ways to start it."""
+    words = (process.cmdline or process.comm).split()
+    if any(_TORCHRUN.search(word) for word in words[:6]):
+        return "torchrun"
+    names = [word.rsplit("/", 1)[-1] for word in words]
+    if names[0].startswith("python"):
+        names = [name for name in names[1:] if not name.startswith("-")] or names
+    return names[0]
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

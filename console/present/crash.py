@@ -9,7 +9,7 @@ from ..analysis.crash.verdict import AttemptEnd, CrashCulprit, CrashVerdict
 from ..text.cells import clean, width_of
 from ..text.format import UNKNOWN, plural
 from ..text.nodeset_fold import fold_ranks
-from .spans import GLYPHS, Line, Span, as_text, confidence_word, wrapped
+from .spans import GLYPHS, Line, Span, Status, as_text, confidence_word, wrapped
 from .verdict import VerdictLineKey
 
 #: Cells of the label column.
@@ -32,13 +32,15 @@ def crash_text(verdict: CrashVerdict, width: int = 110) -> str:
 
 def _lines(verdict: CrashVerdict, width: int, room: int) -> Iterator[Line]:
     key = VerdictLineKey(verdict.job)
-    state, job = f"{GLYPHS['failed']} crashed", f"  {clean(verdict.job)}"
+    status: Status = "warning" if verdict.is_deliberate else "failed"
+    state = f"{GLYPHS[status]} {'ended' if verdict.is_deliberate else 'crashed'}"
+    job = f"  {clean(verdict.job)}"
     attempt = f" attempt {verdict.attempt}" if verdict.attempt else ""
     right = "" if verdict.confidence == "none" else f"confidence: {confidence_word(verdict.confidence)}"
     gap = " " * max(2, width - width_of(state + verdict.kind + job + attempt + right) - 2)
     yield Line(
         (
-            Span(state, "failed"),
+            Span(state, status),
             Span(f"  {verdict.kind}", "strong"),
             Span(job + attempt, "muted"),
             Span(gap),

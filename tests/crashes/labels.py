@@ -37,6 +37,7 @@ class Label:
     decidable: bool = True
     repeats: bool | None = None
     node: str = ""
+    is_error: bool = True  # False: ended on purpose, a warning
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,12 @@ def _crash(
 ALL = range(4)
 #: The job ends well.
 WELL = Label()
+
+
+def _ended_by(*says: str) -> Label:
+    """The job is ended on purpose."""
+    return Label(frozenset({"launcher"}), says=says, is_error=False)
+
 
 # fmt: off
 JOBS: tuple[LabelledJob, ...] = (
@@ -125,9 +132,41 @@ JOBS: tuple[LabelledJob, ...] = (
         launcher="redirected",
         lasts_s=1,
     ),
-    LabelledJob("trains", _crash("launcher", []), variant="launcher_terminated", act="terminate_launcher_1"),
-    LabelledJob("trains", _crash("launcher", []), variant="terminated", act="terminate_all"),
-    LabelledJob("trains", _crash("launcher", []), variant="interrupted", act="interrupt_launchers"),
+    LabelledJob(
+        "trains",
+        _ended_by("SIGTERM to torchrun on node2", "4 ranks"),
+        variant="launcher_terminated",
+        act="terminate_launcher_1",
+    ),
+    LabelledJob("trains", _ended_by("SIGTERM to torchrun on node1, node2"), variant="terminated", act="terminate_all"),
+    LabelledJob(
+        "trains", _ended_by("SIGINT to torchrun on node1, node2"), variant="interrupted", act="interrupt_launchers"
+    ),
+    LabelledJob(
+        "trains",
+        _ended_by("SIGINT to torchrun on node1", "3 ranks"),
+        variant="ctrl_c",
+        nodes=1,
+        per_node=3,
+        act="interrupt_launcher",
+    ),
+    LabelledJob(
+        "trains",
+        _crash("launcher", [], "SIGKILL to torchrun on node1", "3 ranks still run"),
+        variant="launcher_killed",
+        nodes=1,
+        per_node=3,
+        act="kill_launcher",
+        lasts_s=12,
+    ),
+    LabelledJob(
+        "trains",
+        _crash("signalled", [2], "SIGTERM"),
+        variant="rank_terminated",
+        nodes=1,
+        per_node=3,
+        act="terminate_rank_2",
+    ),
     LabelledJob(
         "fails_each_time",
         _crash("exception", [1], "ValueError", repeats=True),

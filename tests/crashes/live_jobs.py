@@ -138,10 +138,10 @@ def _run(job: RunningJob, node: Node, argv: list[str], env: dict[str, str], log:
 # -- what happens to a job from outside --------------------------------------------------------------------------------
 
 
-def _kill_rank(number: int) -> Callable[[RunningJob], None]:
+def _signal_rank(number: int, rank: int) -> Callable[[RunningJob], None]:
     def act(job: RunningJob) -> None:
-        node, pid = job.ranks()[number]
-        node.kill(pid, signal.SIGKILL)
+        node, pid = job.ranks()[rank]
+        node.kill(pid, number)
 
     return act
 
@@ -188,13 +188,16 @@ def _terminate_ranks(job: RunningJob) -> None:
 
 
 ACTS: dict[str, Callable[[RunningJob], None]] = {
-    "kill_rank_2": _kill_rank(2),
+    "kill_rank_2": _signal_rank(signal.SIGKILL, 2),
+    "terminate_rank_2": _signal_rank(signal.SIGTERM, 2),
     "kill_rank_1_for_memory": _kill_for_memory,
     "lose_node_2": _lose_node,
     "terminate_launcher_1": _signal_launchers(signal.SIGTERM, (1,)),
     "terminate_all": _terminate_all,
     "terminate_ranks": _terminate_ranks,
+    "interrupt_launcher": _signal_launchers(signal.SIGINT, (0,)),
     "interrupt_launchers": _signal_launchers(signal.SIGINT, (0, 1)),
+    "kill_launcher": _signal_launchers(signal.SIGKILL, (0,)),
 }
 
 

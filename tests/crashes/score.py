@@ -10,8 +10,8 @@ from typing import Any, Literal
 from .labels import Label
 
 #: `right`: all that the label requires. `inexact`: the right ranks under another kind, without the words, or only some
-#: of them. `refused`: no verdict, or no rank named where one should be. `wrong`: an innocent rank is named, or an alarm
-#: for a job that ended well.
+#: of them. `refused`: no verdict, or no rank named where one should be. `wrong`: an innocent rank is named, or an error
+#: is raised for a job that ended well or on purpose.
 Outcome = Literal["right", "inexact", "refused", "wrong"]
 
 KINDS = ("exception", "oom_killed", "signalled", "node_lost", "hardware", "launcher", "unknown")
@@ -55,13 +55,15 @@ def answer_of(report: dict[str, Any]) -> Answer:
 
 def grade(label: Label, answer: Answer) -> Outcome:
     """Grade an answer against the label."""
+    if not (label.kinds and label.is_error) and answer.is_error:
+        return "wrong"
     if not label.kinds:
-        return "wrong" if answer.is_error else "right"
+        return "right"
     if answer.culprits - label.culprits - label.may_name or answer.nodes - {label.node}:
         return "wrong"
     if not label.decidable:
         return "right" if answer.kind else "refused"
-    if not answer.kind or not answer.is_error:
+    if not answer.kind or answer.is_error != label.is_error:
         return "refused"
     is_exact = label.culprits <= answer.culprits or (label.is_any and bool(answer.culprits))
     is_exact |= label.is_common and not answer.culprits and not answer.nodes

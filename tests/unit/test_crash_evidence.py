@@ -69,7 +69,8 @@ def test_output_that_ranks_share_is_that_of_the_launcher_with_its_exit_code():
     )
     store = a_store(an_end(0), an_end(1), launcher, gone, an_output(9, None, "all\n", stream="file"))
     (evidence,) = crash_evidence(store)
-    assert [(each.output.text, each.exit_code, each.node) for each in evidence.launchers] == [("all\n", 1, "n1")]
+    assert [(each.output.text, each.node) for each in evidence.launchers] == [("all\n", "n1")]
+    assert [(end.node, end.pid, end.exit_code) for end in evidence.launcher_ends] == [("n1", 9, 1)]
     assert launchers_of(store, "j").living == 0 and len(launchers_of(store, "j").failed) == 1
 
 

@@ -97,7 +97,7 @@ def candidates() -> dict[Kind, list[LabelledJob]]:
     trains = [job for job in alone if job.label == hangs.MOVING and job.launcher == "torchrun"]
     return {
         "hang": [job for job in alone if job.label.states == {"hung"} and job.label.decidable],
-        "crash": [job for job in dying if job.label.kinds],
+        "crash": [job for job in dying if job.label.kinds and job.label.is_error],
         "slow": [job for job in alone if job.label.kinds == {"straggler"}],
         "healthy": [
             *(job for job in trains if job.name != "launcher_stopped"),
@@ -143,7 +143,7 @@ class Night:
                     else:
                         self._await_alert(step)
                     self._terminate([process.popen for process in job.processes])
-            self._collect(step, AFTER_S, is_over=True)
+            self._collect(step, AFTER_S)
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             step.problem = str(error)[:200]
             self._collect(step, AFTER_S)
@@ -168,23 +168,16 @@ class Night:
                 step.alerted_s = time.monotonic() - began
                 return
 
-    def _collect(self, step: Step, seconds: float, *, is_over: bool = False) -> None:
-        """Take the alerts of the next seconds. With `is_over`, one that its launcher was terminated does not count."""
+    def _collect(self, step: Step, seconds: float) -> None:
+        """Take the alerts of the next seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert self._watch.process.poll() is None, "the watch ended"
             new = alerts(self._log)[self._seen :]
             self._seen += len(new)
             self.cleared += sum(alert["event"] == "clear" for alert in new)
-            step.alerts += [
-                alert for alert in new if alert["event"] != "clear" and not (is_over and _is_own_end(alert["finding"]))
-            ]
+            step.alerts += [alert for alert in new if alert["event"] != "clear"]
             time.sleep(0.1)
-
-
-def _is_own_end(finding: dict[str, Any]) -> bool:
-    """Whether a finding reports, without blame, that a job was terminated."""
-    return finding["id"] == "launcher" and not finding["culprits"]
 
 
 @contextlib.contextmanager

@@ -38,6 +38,8 @@ class Candidate(msgspec.Struct):
     hi_ns: int | None = None
     node: str | None = None
     evidence: tuple[str, ...] = ()
+    ended_by: str = ""  # of kind launcher: who ended the job
+    is_deliberate: bool = False  # a person or a scheduler ended the job on purpose
 
 
 def masked(text: str) -> str:

@@ -10,6 +10,7 @@ from ...records import Confidence
 from . import wording
 from .candidates import Candidate, candidates_of, earliest, masked, signature
 from .elimination import by_elimination
+from .outside import outside_event
 from .rank_views import JobViews, RankView, job_views, ranks_of
 from .verdict import (
     AttemptEnd,
@@ -40,6 +41,8 @@ def diagnose_crash(evidence: CrashEvidence, earlier: Sequence[CrashVerdict] = ()
 def _has_crashed(evidence: CrashEvidence, jobs: JobViews) -> bool:
     if any(view.chosen is not None or (view.exit_code or 0) != 0 for view in jobs.ranks):
         return True
+    if any(end.exit_code for end in evidence.launcher_ends):
+        return True
     if evidence.losses or any(
         event.kind in ("outside", "killed_step", "oom", "node_lost", "evicted") for event in jobs.events
     ):
@@ -50,7 +53,7 @@ def _has_crashed(evidence: CrashEvidence, jobs: JobViews) -> bool:
 def _first(evidence: CrashEvidence, jobs: JobViews) -> tuple[Candidate | None, list[Candidate]]:
     """The candidate that is the first cause; else those between which the evidence does not decide."""
     options = candidates_of(evidence, jobs)
-    outside = wording.outside_event(jobs)
+    outside = outside_event(evidence, jobs)
     if outside is not None and all(_follows(candidate, outside) for candidate in options):
         return outside, []
     if len(options) > 1:
@@ -136,6 +139,7 @@ def _verdict(evidence: CrashEvidence, jobs: JobViews, first: Candidate | None, r
         summary=wording.summary(evidence, jobs, first, rivals),
         evidence=wording.evidence_lines(evidence, jobs, first, rivals, teardown),
         next_step=wording.next_step(first, rivals),
+        is_deliberate=first is not None and first.is_deliberate,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ MOST_VICTIMS: Final = 4_096
 
 
 def crash_finding(verdict: CrashVerdict) -> FindingDraft:
-    """The finding of a verdict. Its id is the kind of the verdict; an error, unless its caller grades it lower."""
+    """The finding of a verdict. Its id is that verdict's kind; an error; a warning if the job was ended on purpose."""
     culprits = tuple(
         f"rank {culprit.rank}" if culprit.rank is not None else str(culprit.node)
         for culprit in verdict.culprits
@@ -20,7 +20,7 @@ def crash_finding(verdict: CrashVerdict) -> FindingDraft:
     )
     return FindingDraft(
         id=verdict.kind,
-        severity="error",
+        severity="warning" if verdict.is_deliberate else "error",
         confidence=verdict.confidence,
         culprits=culprits,
         text=f"{verdict.job}: {verdict.summary}",

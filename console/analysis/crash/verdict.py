@@ -89,7 +89,16 @@ class LauncherOutput(msgspec.Struct, frozen=True):
 
     output: RankOutput
     node: str | None = None
-    exit_code: int | None = None
+
+
+class LauncherEnd(msgspec.Struct, frozen=True):
+    """A launcher process of a job that ended."""
+
+    node: str
+    pid: int
+    program: str  # torchrun, srun, …
+    exit_code: int | None = None  # negative: the signal
+    ended_hi_ns: int | None = None  # when its end was seen, on the common clock
 
 
 class CrashEvidence(msgspec.Struct, frozen=True):
@@ -100,6 +109,7 @@ class CrashEvidence(msgspec.Struct, frozen=True):
     world_size: int | None = None
     ranks: tuple[RankEnd, ...] = ()
     launchers: tuple[LauncherOutput, ...] = ()
+    launcher_ends: tuple[LauncherEnd, ...] = ()
     faults: tuple[NodeFault, ...] = ()
     losses: tuple[NodeLoss, ...] = ()
 
@@ -159,4 +169,5 @@ class CrashVerdict(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...]  # each names its source
     next_step: str
     attempts: tuple[AttemptEnd, ...] = ()  # all attempts, the oldest first; empty for a single one
+    is_deliberate: bool = False  # a person or a scheduler ended the job: no failure
     repeats: bool | None = None  # whether the last two attempts failed the same way; None for a single one

@@ -11,58 +11,12 @@ from ...text.format import iso, plural
 from ...text.nodeset_fold import fold_ranks
 from .candidates import SECOND_NS, Candidate
 from .categories import CATEGORIES
-from .exceptions import failure_of, parse_instant
-from .launchers import OutsideEvent
+from .outside import outside_text
 from .rank_views import JobViews, RankView, ranks_of
 from .verdict import AttemptEnd, CrashEvidence, CrashFailure, CrashVerdict
 
 #: Lines of evidence at most.
 MAX_EVIDENCE: Final = 12
-_OUTSIDE: Final = {
-    "TIME LIMIT": "its time limit", "RUNLIMIT": "its time limit", "walltime": "its time limit",
-    "PREEMPT": "a preemption", "NODE FAILURE": "a node failure", "death signal": "a signal to its launcher",
-    "got signal": "a signal to its launcher", "Evicted": "an eviction", "low on resource": "an eviction",
-    "Preempted": "a preemption",
-}  # fmt: skip
-
-
-def outside_event(jobs: JobViews) -> Candidate | None:
-    """The end of the job by its scheduler, a user or a signal to its launcher, as a candidate."""
-    events = [event for event in jobs.events if event.kind in ("outside", "evicted")]
-    if not events:
-        events = [event for event in jobs.events if event.kind == "killed_step" and not _failed_before(jobs, event)]
-    if events:
-        event = events[0]
-        failure = msgspec.structs.replace(
-            failure_of("outside", event.source, event.text), line=event.line, node=event.node
-        )
-        lo, bound = parse_instant(event.text)
-        return Candidate(
-            "launcher",
-            failure,
-            [],
-            "certain",
-            lo,
-            lo + (bound or 0) if lo is not None else None,
-            evidence=(f"{event.source}: {event.text}",),
-        )
-    interrupted = [view for view in jobs.ranks if view.chosen is not None and view.chosen.category == "interrupted"]
-    if interrupted and all(view.role in ("teardown", "consequence", "silent") for view in jobs.ranks):
-        failure = failure_of("outside", "SIGINT", "the ranks were interrupted")
-        return Candidate("launcher", failure, [], "likely")
-    stopped = [
-        view
-        for view in jobs.ranks
-        if view.exit_code in (-15, 143) or (view.chosen and view.chosen.category == "terminated")
-    ]
-    if stopped and len(stopped) == len(jobs.ranks) and not any(view.is_reported_first for view in stopped):
-        return Candidate("launcher", failure_of("outside", "SIGTERM", "all ranks were terminated"), [], "likely")
-    return None
-
-
-def _failed_before(jobs: JobViews, event: OutsideEvent) -> bool:
-    """Whether a task had failed before its step was cancelled: srun does that itself then."""
-    return any(exit_.exit_code and exit_.exit_code != -15 and exit_.line < event.line for exit_ in jobs.exits)
 
 
 def ranks_text(views: Sequence[RankView]) -> str:
@@ -94,9 +48,7 @@ def summary(evidence: CrashEvidence, jobs: JobViews, first: Candidate | None, ri
     who, category = _who(first, jobs), CATEGORIES[first.failure.category]
     match first.kind:
         case "launcher":
-            reason = next((words for key, words in _OUTSIDE.items() if key in first.failure.message), "")
-            by = f"by {reason}: " if reason else "from outside: "
-            return f"the job was ended {by}{first.failure.message}"
+            return outside_text(evidence, jobs, first)
         case "node_lost":
             lost = ranks_text(first.views) if first.views else "its ranks"
             return f"{first.node or 'a node'} was lost with {lost}: {first.failure.message}"

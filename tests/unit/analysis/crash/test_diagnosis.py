@@ -8,6 +8,7 @@ from gconsole.analysis.crash.findings import crash_finding
 from gconsole.analysis.crash.verdict import (
     CrashEvidence,
     CrashVerdict,
+    LauncherEnd,
     LauncherOutput,
     NodeFault,
     NodeLoss,
@@ -232,3 +233,89 @@ def test_text_names_kind_site_source_cascade_and_next_step() -> None:
 def test_lines_are_wrapped_and_printable() -> None:
     verdict = verdict_of(end(0, raised("ValueError: " + "\x1b[31m日本 \u202e" * 40)))
     assert all(line.text.isprintable() for line in crash_lines(verdict, 60))
+
+
+def torchrun_received(name: str) -> LauncherOutput:
+    head = "W1124 11:40:38.782000 31 torch/distributed/elastic/agent/server/api.py:753]"
+    log = f"{head} Received {name} death signal, shutting down workers\n"
+    return LauncherOutput(RankOutput("file", f"step 41\nstep 42\n{log}", "/logs/torchrun"), "n0")
+
+
+def terminated(at_s: float = 5.0, code: int = -15) -> tuple[RankEnd, ...]:
+    return tuple(end(rank, "", exit_code=code, at_s=at_s, bound_s=0.1) for rank in range(4))
+
+
+@pytest.mark.parametrize("name", ["2", "15", "Signals.SIGINT", "Signals.SIGTERM"])
+def test_job_whose_launcher_got_an_ending_signal_is_a_warning_that_says_who_when_and_where(name: str) -> None:
+    verdict = verdict_of(*terminated(), launchers=(torchrun_received(name),))
+    signal = "SIGINT" if name in ("2", "Signals.SIGINT") else "SIGTERM"
+    when = "2026-03-01T10:00:05Z"
+    assert (
+        verdict.summary == f"the job was ended by {signal} to torchrun on n0 at {when} (4 ranks, last printed step 42)"
+    )
+    assert (verdict.kind, verdict.is_deliberate, crash_finding(verdict).severity) == ("launcher", True, "warning")
+
+
+def test_job_whose_terminal_was_lost_stays_an_error() -> None:
+    verdict = verdict_of(*terminated(), launchers=(torchrun_received("1"),))
+    assert (verdict.kind, crash_finding(verdict).severity) == ("launcher", "error")
+    assert "SIGHUP to torchrun" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-03-01T10:00:04 DUE TO TIME LIMIT ***", "warning"),
+        ("slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-03-01T10:00:04 DUE TO PREEMPTION ***", "warning"),
+        ("slurmstepd: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-03-01T10:00:04 ***", "warning"),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", "warning"),
+        ("=>> PBS: job killed: walltime 3610 exceeded limit 3600", "warning"),
+        ("  Reason:       Evicted", "error"),
+        ("The node was low on resource: memory.", "error"),
+    ],
+)
+def test_end_by_a_scheduler_is_a_warning_unless_it_lacked_a_resource(line: str, severity: str) -> None:
+    launcher = LauncherOutput(RankOutput("file", f"{line}\n", "/logs/job"), "n0")
+    verdict = verdict_of(*terminated(), launchers=(launcher,))
+    assert (verdict.kind, crash_finding(verdict).severity) == ("launcher", severity)
+
+
+@pytest.mark.parametrize(
+    ("state", "severity"), [("CANCELLED", "warning"), ("TIMEOUT", "warning"), ("NODE_FAIL", "error")]
+)
+def test_state_of_the_job_in_slurm_tells_who_ended_it(state: str, severity: str) -> None:
+    fault = NodeFault("n0", "slurm_job", f"Slurm job 77: {state}, exit code 0", subject="77")
+    evidence = CrashEvidence("slurm-77.0", 0, 4, terminated(code=-9), faults=(fault,))
+    verdict = diagnose_crash(evidence)
+    assert verdict is not None and crash_finding(verdict).severity == severity, verdict.summary
+    other = diagnose_crash(msgspec.structs.replace(evidence, job="slurm-177.0"))
+    assert other is not None and not other.is_deliberate
+
+
+def test_termination_of_all_ranks_is_deliberate_only_where_no_launcher_can_have_sent_it() -> None:
+    assert verdict_of(*terminated()).is_deliberate
+    torchrun = LauncherEnd("n0", 9, "torchrun", 1)
+    assert not verdict_of(*terminated(), launcher_ends=(torchrun,)).is_deliberate
+    assert verdict_of(*terminated(code=-2), launcher_ends=(torchrun,)).is_deliberate
+
+
+def test_launcher_that_was_killed_is_an_error_also_while_its_ranks_run_on() -> None:
+    running = tuple(end(rank, "step 1\n", exit_code=None, state="running") for rank in range(4))
+    killed = LauncherEnd("n0", 9, "torchrun", -9, NOW)
+    verdict = verdict_of(*running, launcher_ends=(killed,))
+    assert (verdict.kind, culprits(verdict), crash_finding(verdict).severity) == ("launcher", [], "error")
+    assert "SIGKILL to torchrun on n0" in verdict.summary and "4 ranks still run without it" in verdict.summary
+
+
+def test_rank_that_failed_before_the_others_were_terminated_is_not_hidden_by_the_signal() -> None:
+    failed = end(0, None, exit_code=1, at_s=1.0, bound_s=0.1)
+    verdict = verdict_of(failed, *terminated()[1:], launchers=(torchrun_received("15"),))
+    assert not verdict.is_deliberate and verdict.kind != "launcher"
+    killed = LauncherEnd("n0", 9, "srun", -15, NOW + 6 * SECOND)
+    assert not verdict_of(failed, *terminated()[1:], launcher_ends=(killed,)).is_deliberate
+
+
+def test_termination_on_a_node_that_is_lost_then_stays_an_error() -> None:
+    loss = NodeLoss("n0", "restarted", NOW + 7 * SECOND, NOW + 9 * SECOND)
+    verdict = verdict_of(*terminated(), launchers=(torchrun_received("15"),), losses=(loss,))
+    assert crash_finding(verdict).severity == "error"
