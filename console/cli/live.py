@@ -110,15 +110,16 @@ def run_batch(
 
 def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:
     """Probe the clocks of all nodes and print the result; returns the exit code."""
-    from ..present.clocks import clock_rows, clocks_text
+    from ..present.clocks import clock_rows, clocks_text, longer_cadence_lines
     from ..report.skew import clocks_line
 
     lines = ClockLines(sys.stdout.buffer) if as_json else None
     store, interrupted = asyncio.run(watch_nodes(config, quiet=quiet, clocks_s=for_s, clock_lines=lines))
+    rows = clock_rows(store.clocks, store.newest_rx)
     if not as_json:
-        click.echo(
-            clocks_text(clock_rows(store.clocks, store.newest_rx)) or "no clock data: no node reported a probe window"
-        )
+        click.echo(clocks_text(rows) or "no clock data: no node reported a probe window")
+    for line in longer_cadence_lines(rows, config.clock.probe_cadence_us, config.clock.cpu_cap_pct):
+        click.echo(line, err=as_json)
     if interrupted:
         return EXIT_INTERRUPTED
     lined = sum(line.bound_ns is not None for line in clocks_line(store).nodes)

@@ -69,14 +69,20 @@ RECOMMENDED: Final[Mapping[str, Range]] = {
 
 
 def with_preset(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """The settings with defaults replaced by those of the preset."""
+    """The settings with defaults replaced by those of the preset, and the spacing by one that fits the cadence."""
     preset = str(settings["clock.preset"].value)
     changed = {
         f"clock.{name}": Setting(f"clock.{name}", value, Origin("default", f"preset {preset}"))
         for name, value in PRESETS[preset].items()
         if settings[f"clock.{name}"].origin.kind == "default"
     }
-    return {**settings, **changed}
+    settings = {**settings, **changed}
+    spacing = settings["clock.packet_spacing_us"]
+    longest = int(_number(settings, "probe_cadence_us")) // (_PACKETS + 1)
+    if spacing.origin.kind == "default" and longest < int(_number(settings, "packet_spacing_us")):
+        origin = Origin("default", "a quarter of clock.probe_cadence_us")
+        settings[spacing.key] = Setting(spacing.key, longest, origin)
+    return settings
 
 
 def check(settings: Mapping[str, Setting]) -> tuple[str, ...]:

@@ -336,7 +336,7 @@ class ClockConfig(Section, frozen=True):
             "high 0.8 ms, 4 s; debug 1 ms, 2 s"
         ),
     ] = "default"
-    probe_cadence_us: Annotated[int, _about("interval of probe triples, microseconds", ge=500, le=1_000_000)] = 5000
+    probe_cadence_us: Annotated[int, _about("interval of probe triples, microseconds", ge=200, le=1_000_000)] = 5000
     duty: Annotated[
         Literal["auto", "continuous", "off"],
         _about("auto: a window per minute at 20 ms, continuous while viewed or capturing; continuous; off"),

@@ -227,6 +227,21 @@ def clocks_text(seen: ClockSummary) -> str:
     return "\n".join(map(printable, parts))
 
 
+def longer_cadence_lines(seen: ClockSummary, cadence_us: int, cpu_cap_pct: int) -> list[str]:
+    """A line for each node that probes less often than `cadence_us`, with the reason."""
+    lines = []
+    for row in seen.rows:
+        cost = row.cost
+        if cost is not None and cost.cadence_us > cadence_us:
+            reason = f"the CPU limit of {cpu_cap_pct} % of a core (clock.cpu_cap_pct)"
+            if cost.over_rate:
+                reason += f" and the packet rate limit ({cost.over_rate} packets dropped)"
+            lines.append(f"{row.node}: a triple every {cost.cadence_us} µs instead of {cadence_us} µs: {reason}")
+        if row.line is not None and "loaded" in row.line.warnings:
+            lines.append(f"{row.node}: more than 5 % of its triples were skipped: the node was too busy to send in time")
+    return [printable(line) for line in lines]
+
+
 def _node_cells(row: ClockRow, line: ClockNode) -> tuple[str, ...]:
     words = ("" if line.status == "ok" else f"{line.status} ") + " ".join(line.warnings)
     return (

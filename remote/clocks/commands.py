@@ -88,9 +88,9 @@ class ProbeService(object):
             self._thread = None
 
 
-#: Microseconds between two triples: the lower limit is what one interpreter achieves, above the upper one a window
+#: Microseconds between two triples. Below 500 the interpreter of a usual node skips some; above the upper limit a window
 #: has too few.
-_CADENCE_US = (500, 1000000)
+_CADENCE_US = (200, 1000000)
 _SPACING_US = (0, 10000)
 _BIN_MS = (10, 1000)
 _CPU_CAP_PCT = (1, 100)

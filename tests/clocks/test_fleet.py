@@ -157,6 +157,45 @@ def test_node_whose_clock_was_stepped_within_a_window_gets_no_bound() -> None:
     assert result.misses(nodes) == []
 
 
+@pytest.mark.parametrize("second", [1, 2, 3])
+@pytest.mark.parametrize("step_ns", [MS, -MS])
+def test_step_that_the_path_hides_widens_the_bound_of_its_window(second: int, step_ns: int) -> None:
+    """Under 5 ms of asymmetry, probes before and after a step of 1 ms still fit one line, which misses the truth."""
+    nodes = make_nodes(2, 1)
+    slow, fast = uniform(5000, 5100), uniform(50, 60)
+    path = Path(slow, fast) if step_ns > 0 else Path(fast, slow)
+    records = probe_records(nodes, [(0, 1)], 1, 1.0, path=lambda _a, _b: path)
+    began = min(record.base for record in records if isinstance(record, ClockBins))
+    for record in records:
+        if isinstance(record, ClockBins) and record.base - began >= (second - 0.5) * SECOND:
+            record.ahead += step_ns
+    step = snapshot(nodes[1], int((1.0 + second) * SECOND) + 50 * MS)
+    step.step_ns = step_ns
+    result = ClockFoldResult(sorted([*records, step], key=lambda record: record.rx))
+    (window,) = result.windows
+    assert window.bound_ns is not None
+    assert window.bound_ns > MS
+    assert result.misses(nodes) == []
+
+
+def test_step_after_the_window_does_not_shift_the_offset_in_it() -> None:
+    nodes = make_nodes(3, 1)
+    records = probe_records(nodes, regular_edges(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    own_ns = ClockFoldResult(records).last["node001"].offset_ns
+    late = snapshot(nodes[1], int(4.95 * SECOND))  # the window ends at 5 s, its last records arrive after that
+    late.step_ns = MS
+    late.real += MS
+    after = [record for record in records if isinstance(record, ClockSnapshot) and record.raw >= late.raw]
+    for record in after:
+        if record.node == "node001":
+            record.real += MS
+    line = ClockFoldResult(sorted([*records, late], key=lambda record: record.rx)).last["node001"]
+    assert own_ns is not None
+    assert line.offset_ns is not None
+    assert abs(line.offset_ns - own_ns) < 50 * US
+    assert "step" in line.warnings
+
+
 def test_edge_that_contradicts_the_others_is_flagged() -> None:
     nodes = make_nodes(6, 1)
     records = probe_records(nodes, regular_edges(6, 1), 1, 1.0, path=lambda _a, _b: VETH)
@@ -184,7 +223,7 @@ def test_clock_steps_and_slews_are_warnings_and_keep_bounds_valid() -> None:
         if record.node == "node001" and isinstance(record, ClockSnapshot):
             record.step_ns, record.slew_ppm = 3 * MS, 400.0
     result = ClockFoldResult(records)
-    assert set(result.last["node001"].warnings) == {"step", "slew"}
+    assert set(result.last["node001"].warnings) == {"step", "slew", "wide"}
     assert result.misses(nodes) == []
 
 

@@ -31,10 +31,14 @@ def clock_findings(
     """Findings from the newest line of each node, window of each edge and time service of each node.
 
     A wide bound is a finding only where probes run: NTP claims are milliseconds, and that is expected without probes.
+    The bound of a window in which a clock was stepped is as wide as the step, which is a finding of its own.
     """
     line_of, windows = {line.node: line for line in lines}, list(windows)
+    stepped = {line.node for line in line_of.values() if "step" in line.warnings}
     for name in sorted({*line_of, *sources}):
-        yield from _unsynced(name, line_of.get(name) if windows else None, sources.get(name), max_bound_ns)
+        line = line_of.get(name) if windows else None
+        widened = line is not None and not stepped.isdisjoint((line.node, line.reference))
+        yield from _unsynced(name, None if widened else line, sources.get(name), max_bound_ns)
     yield from _offsets(line_of.values(), max_offset_ns)
     for line in line_of.values():
         yield from _warned(line)

@@ -107,8 +107,12 @@ class EdgeWindow(msgspec.Struct, frozen=True):
         return max(high - best, best - low)
 
 
-def edge_window(records: Sequence[ClockBins]) -> EdgeWindow:
-    """Fit the window covered by `records`, which are of one edge, method and agent."""
+def edge_window(records: Sequence[ClockBins], stepped_ns: int = 0) -> EdgeWindow:
+    """Fit the window covered by `records`, which are of one edge, method and agent.
+
+    `stepped_ns`: sum of the clock steps of both nodes within the window. Every stamp may be off by as much, because
+    stamps of the kernel are converted between two clocks of which one was stepped.
+    """
     points = samples(records)
     counts = {
         "sent": sum(bin_.sent for record in records for bin_ in record.bins),
@@ -123,7 +127,7 @@ def edge_window(records: Sequence[ClockBins]) -> EdgeWindow:
     if points.bins < LEAST_BINS:
         status = "few" if counts["kept"] else "no_answer"
     else:
-        possible = region(points.forward, points.backward, slack_ns(points.width_ns) + noise_ns(records))
+        possible = region(points.forward, points.backward, slack_ns(points.width_ns) + noise_ns(records) + stepped_ns)
         line, repeat_ns = best_line(points, possible, counts["kept"])
         r_squared = _r_squared(points, line)
         if counts["noncausal"] >= max(NONCAUSAL, NONCAUSAL_SHARE * counts["kept"]):

@@ -21,6 +21,8 @@ CLAIMED_EVERY_NS: Final = 10_000_000_000
 #: ns without clock snapshots after which a node has no line.
 SILENT_NS: Final = 60_000_000_000
 _SNAPSHOTS: Final = 64
+#: ns. A step is reported by the next read of the clocks; they are read once a second at least (`snapshot_period_ms`).
+STEP_REPORT_NS: Final = 1_000_000_000
 #: Maximum records of one edge per window (normally one per second); bounds the quadratic comparison.
 _MOST_OF_EDGE: Final = 1_024
 
@@ -135,9 +137,11 @@ class ClockFold:
 
     def _edge(self, key: EdgeKey, records: Sequence[ClockBins]) -> EdgeWindow | None:
         """Window of an edge by the method with the smallest bound; None for the tail of a probe burst."""
+        stepped_ns = self._stepped_ns(key, records)
         windows = [
             edge_window(
-                sorted((record for record in records if record.method == method), key=lambda record: record.base)
+                sorted((record for record in records if record.method == method), key=lambda record: record.base),
+                stepped_ns,
             )
             for method in ("udp", "ssh")
             if sum(len(record.bins) for record in records if record.method == method) >= LEAST_BINS
@@ -155,8 +159,23 @@ class ClockFold:
         for node, snapshots in self._snapshots.items():
             if rx - snapshots[-1].rx <= SILENT_NS:
                 mono = settled.nodes[node].mono if settled and node in settled.nodes else None
-                claims[node] = claim(snapshots[-1], self._sources.get(node), mono)
+                # the last one before that instant: a later step has not changed the clock yet
+                before = [snapshot for snapshot in snapshots if mono is None or snapshot.raw <= mono]
+                claims[node] = claim((before or snapshots)[-1 if before else 0], self._sources.get(node), mono)
         return claims
+
+    def _stepped_ns(self, key: EdgeKey, records: Sequence[ClockBins]) -> int:
+        """Sum of the steps of both nodes' clocks within the window of these records, ns."""
+        src, dst = key
+        first = min(record.base for record in records)
+        last = max(record.base + len(record.bins) * record.bin_ms * 1_000_000 for record in records)
+        ahead = records[-1].ahead
+        return sum(
+            abs(snapshot.step_ns)
+            for node, shift in ((src, 0), (dst, ahead))
+            for snapshot in self._snapshots.get(node, ())
+            if first <= snapshot.raw - shift <= last + STEP_REPORT_NS
+        )
 
     def _recent(self, rx: int) -> Mapping[str, Sequence[ClockSnapshot]]:
         """Snapshots of the last two windows."""
@@ -203,7 +222,7 @@ class ClockFold:
             return edge.status
         half = edge.width_ns // 2
         stepped = any(
-            snapshot.step_ns and abs(snapshot.raw - middle) <= half
+            snapshot.step_ns and -half <= snapshot.raw - middle <= half + STEP_REPORT_NS
             for node, middle in ((edge.src, edge.x0), (edge.dst, edge.x0 + edge.y0))
             for snapshot in self._snapshots.get(node, ())
         )

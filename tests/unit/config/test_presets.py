@@ -57,6 +57,13 @@ def test_the_origin_of_a_presets_value_is_the_preset(tmp_path):
     assert {str(setting.origin) for setting in config.settings if setting.key == "clock.peers"} == {"preset high"}
 
 
+@pytest.mark.parametrize(("cadence_us", "spacing_us"), [(200, 50), (399, 99), (400, 100), (5000, 100)])
+def test_default_spacing_fits_a_short_cadence(tmp_path, cadence_us, spacing_us):
+    clock = loaded(tmp_path, f"[clock]\nprobe_cadence_us = {cadence_us}\n").clock
+
+    assert (clock.probe_cadence_us, clock.packet_spacing_us) == (cadence_us, spacing_us)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -79,7 +86,7 @@ def test_value_outside_the_recommended_range_gives_a_warning_with_its_cost(tmp_p
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[clock]\nprobe_cadence_us = 5\n", "hosts.toml:2: clock.probe_cadence_us: must be 500 to 1000000, is 5"),
+        ("[clock]\nprobe_cadence_us = 5\n", "hosts.toml:2: clock.probe_cadence_us: must be 200 to 1000000, is 5"),
         ("[clock]\nprobe_cadence_us = 800\npacket_spacing_us = 300\n",
          "hosts.toml:3: clock.packet_spacing_us: three packets 300 µs apart need a cadence of 1200 µs or more, "
          "it is 800"),
