@@ -35,10 +35,12 @@ _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html"
 @click.option("--to", "end", metavar="TIME", default="", help="End of the range (exclusive), same syntax as --from.")
 @click.option("--nodes", metavar="NODES", help="Only these nodes: node[1-4],gpu-a.")
 @click.option("--kinds", metavar="KIND,…", help="Only these record kinds.")
+@click.option("--gpus", metavar="GPU,…", default="", help="Of GPUs, only these: 0-3 (of every node), node2:7.")
 @sessions_folder
 def export(
-    session: str, how: str, output: str | None, begin: str, end: str, nodes: str | None, kinds: str | None, folder: Path
-) -> int:
+    session: str, how: str, output: str | None, begin: str, end: str, nodes: str | None, kinds: str | None, gpus: str,
+    folder: Path,
+) -> int:  # fmt: skip
     """Convert a session or an NDJSON recording to another format.
 
     \b
@@ -54,7 +56,7 @@ def export(
     form = SESSION_FORMATS[how]
     wanted = None if nodes is None else frozenset(node_names(nodes, "--nodes"))
     with usage_errors(output or session):
-        what = slice_session(path, begin=begin, end=end, nodes=wanted, kinds=_kinds(kinds))
+        what = slice_session(path, begin=begin, end=end, nodes=wanted, kinds=_kinds(kinds), gpus=comma_words(gpus))
         _check_nodes(what)
         _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")
     return 0

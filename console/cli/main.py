@@ -41,6 +41,10 @@ COMMANDS = {
     "run": ("run:run", "Start, monitor and stop jobs on the nodes."),
     "ps": ("nodes:ps", "List job processes on all nodes."),
     "topo": ("nodes:topo", "Show GPU/NIC topology (like nvidia-smi topo -m), grouped by identical nodes."),
+    "collectives": (
+        "collectives:collectives",
+        "Show the collectives of each job: faults, groups, traffic between ranks, statistics.",
+    ),
     "clocks": ("nodes:clocks", "Measure clock offset between nodes, with error bounds."),
     "doctor": ("nodes:doctor", "Check each node and suggest fixes."),
     "clean": ("nodes:clean", "Remove gconsole's files and leftover agents from the nodes."),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--metrics", metavar="FAMILY,…", default="", help="Only these metric families: gpu, nic, host, rank.")
 @click.option("--kinds", metavar="KIND,…", default="", help="Only these record kinds (listed by gconsole schema).")
 @click.option("--nodes", metavar="NODES", default="", help="Only these nodes of TARGET: node[1-4],gpu-a.")
+@click.option("--gpus", metavar="GPU,…", default="", help="Of GPUs, only these: 0-3 (of every node), node2:7.")
 @duration_option("--every", help="Downsample to one sample per interval.")
 @click.option("--locals", "locals_too", is_flag=True, help="Keep captured local variables.")
 @click.option("--redact", is_flag=True, help="Pseudonymise host and user names for sharing.")
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Suppress progress and summary.")
 def record(
     target: str | None, overrides: tuple[str, ...], name: str, last: float | None, for_s: float | None, metrics: str,
-    kinds: str, nodes: str, every: float | None, locals_too: bool, redact: bool, clocks: bool, output: str | None,
-    quiet: bool,
+    kinds: str, nodes: str, gpus: str, every: float | None, locals_too: bool, redact: bool, clocks: bool,
+    output: str | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Record TARGET to a session; data reach the disk within one second.
 
@@ -57,7 +58,7 @@ def record(
     """
     if last is not None:
         others = {
-            "--for": for_s, "--metrics": metrics, "--kinds": kinds, "--nodes": nodes, "--every": every,
+            "--for": for_s, "--metrics": metrics, "--kinds": kinds, "--nodes": nodes, "--gpus": gpus, "--every": every,
             "--locals": locals_too, "--redact": redact, "--clocks": clocks, "--output": output, "--set": overrides,
         }  # fmt: skip
         _refuse_with_last([option for option, value in others.items() if value not in (None, "", False, ())])
@@ -71,8 +72,9 @@ def record(
     names = node_names(nodes, "--nodes") if nodes else ()
     with usage_errors():
         selection = select(
-            names, comma_words(metrics), comma_words(kinds), every or 0.0, locals_too=locals_too, anonymous=redact
-        )
+            names, comma_words(metrics), comma_words(kinds), every or 0.0, gpus=comma_words(gpus),
+            locals_too=locals_too, anonymous=redact,
+        )  # fmt: skip
     if clocks and not selects(selection, "clock_bins"):
         raise click.UsageError("--clocks requires the record kind clock_bins: add it to --kinds")
     unknown = set(selection.nodes) - {node.name for node in config.nodes}

@@ -187,6 +187,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     nodes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # numbers on all nodes or on one: "0-3", "node2:7"
     every_s: float = 0.0  # minimum interval of metrics per entity; events are all kept
     locals: bool = False  # keep variables of frames
     anonymous: bool = False  # replace names of hosts and users

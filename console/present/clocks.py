@@ -238,7 +238,9 @@ def longer_cadence_lines(seen: ClockSummary, cadence_us: int, cpu_cap_pct: int) 
                 reason += f" and the packet rate limit ({cost.over_rate} packets dropped)"
             lines.append(f"{row.node}: a triple every {cost.cadence_us} µs instead of {cadence_us} µs: {reason}")
         if row.line is not None and "loaded" in row.line.warnings:
-            lines.append(f"{row.node}: more than 5 % of its triples were skipped: the node was too busy to send in time")
+            lines.append(
+                f"{row.node}: more than 5 % of its triples were skipped: the node was too busy to send in time"
+            )
     return [printable(line) for line in lines]
 
 

@@ -48,6 +48,20 @@ def collectives_text(communications: Iterable[Communication], width: int = 110) 
     return as_text(lines)
 
 
+def job_text(communication: Communication, *, is_matrix_only: bool = False, width: int = 110) -> str:
+    """Everything known of one job's collectives as text, or its traffic matrix alone, of any number of ranks."""
+    attempt = f" attempt {communication.attempt}" if communication.attempt else ""
+    head = plain(f"collectives  {clean(communication.job)}{attempt}")
+    if not is_matrix_only:
+        return as_text([head, *collective_lines(communication, width)])
+    matrix = communication.matrix
+    lines = [head, plain(f"  bytes sent from each rank (row) to each rank (column): {len(matrix.cells)} rank pairs")]
+    lines += [*_wrapped(f"not available: {matrix.refused}", width, "muted")] if matrix.refused else _matrix(matrix)
+    for kind, count in matrix.left_out.items():
+        lines.append(plain(f"  excluded: {format.count(count)} {clean(kind)}, which names no pair of ranks"))
+    return as_text(lines)
+
+
 def fault_lines(communication: Communication, width: int) -> list[Line]:
     """Sources and their errors, faults, circular waits."""
     lines: list[Line] = [_heading("SOURCES", "")]

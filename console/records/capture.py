@@ -186,6 +186,8 @@ class Collective(Record, tag="collective", kw_only=True):
     time_discovered_started_ns: Int | None = None  # when the watchdog saw it started
     time_discovered_completed_ns: Int | None = None  # when the watchdog saw it completed
     duration_ms: float | None = None  # on the device; with TORCH_NCCL_ENABLE_TIMING
+    red_op: str | None = None  # reduction: sum, prod, max, min, avg or custom; in NCCL's log
+    stream: str | None = None  # address of the CUDA stream in its process; in NCCL's log
     busbw_gbs: float | None = None  # bus bandwidth reported by Inspector, GB/s
     timeout_ms: Count | None = None  # the group's timeout
     thread_name: str | None = None  # thread that enqueued it

@@ -76,9 +76,24 @@ def path_text(fleet: TopologySnapshot, start: Device, end: Device) -> str:
     else:
         access = remote_access(start, end)
         lines.append(f"peer access: {'' if access.allowed else 'no; '}{access.why}")
+        lines += [] if access.allowed else [_network_text(fleet, start, end, route)]
     if route is not None and any(stop.kind == "network" for stop in route.stops):
         lines.append("assumes that all ports of one network can reach each other")
     return "\n".join(map(printable, lines))
+
+
+def _network_text(fleet: TopologySnapshot, start: Device, end: Device, route: Route | None) -> str:
+    """`network: RDMA over mlx5_0 and mlx5_3`, or what is missing for a path between the nodes."""
+    nics_of = {node: fleet.nodes[node].nics for node in (start.vertex.node, end.vertex.node)}
+    if without := [node for node, nics in nics_of.items() if not nics]:
+        return f"network: no path; no NIC was reported by {' and '.join(without)}"
+    if route is None:
+        return "network: no path; no active port of both nodes is in one network"
+    passed = [nic for nics in nics_of.values() for nic in nics if nic.vertex in route.stops]
+    names = " and ".join(nic.vertex.id for nic in passed)
+    if all(any(port.rdma for port in nic.ports) for nic in passed):
+        return f"network: RDMA over {names}"
+    return f"network: TCP over {names}; no RDMA port"
 
 
 def path_lines(fleet: TopologySnapshot, start: Device, end: Device) -> list[str]:

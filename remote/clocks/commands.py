@@ -88,7 +88,7 @@ class ProbeService(object):
             self._thread = None
 
 
-#: Microseconds between two triples. Below 500 the interpreter of a usual node skips some; above the upper limit a window
+#: Microseconds between two triples. Below 500 the interpreter of most nodes skips some; above the upper one a window
 #: has too few.
 _CADENCE_US = (200, 1000000)
 _SPACING_US = (0, 10000)

@@ -104,14 +104,16 @@ DATATYPES = {
 _HEAD = r"(?:^|[\s\]])(?P<host>[^\s:\[\]]{1,128}):(?P<pid>\d{1,9}):(?P<tid>\d{1,9}) (?:\[-?\d+\] )?NCCL INFO "
 _LINE = re.compile(
     _HEAD + r"(?P<op>[A-Z]\w{2,40}): opCount (?P<seq>[0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+"
-    r" count (?P<count>\d{1,19}) datatype (?P<type>\d{1,3}) op \d+ root (?P<root>-?\d{1,9})"
-    r" comm (?P<comm>\S{1,32})(?: \[nranks=(?P<size>\d{1,9})\])?"
+    r" count (?P<count>\d{1,19}) datatype (?P<type>\d{1,3}) op (?P<red>\d{1,9}) root (?P<root>-?\d{1,9})"
+    r" comm (?P<comm>\S{1,32})(?: \[nranks=(?P<size>\d{1,9})\])?(?: stream (?P<stream>\S{1,32}))?"
 )
 _INIT = re.compile(
     _HEAD + r"(?:\[Rank \d+\] )?nccl\w{1,40} comm (?P<comm>\S{1,32}) rank (?P<rank>\d{1,9})"
     r" n[rR]anks (?P<size>\d{1,9}) .{0,200}?commId (?P<id>0x[0-9a-f]{1,16})"
 )
 _P2P = ("Send", "Recv")
+#: ncclRedOp_t (nccl.h), of the operations that reduce; larger numbers are operators of the program.
+_REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 
 
 class LogEntries(object):
@@ -159,7 +161,13 @@ def _log_entry(launch: "Match[str]", groups: "Groups") -> "dict[str, Any]":
         "is_p2p": is_p2p,
         "input_numel": count(int(launch.group("count"))),
         "input_dtypes": [datatype],
+        "red_op": _reduction(int(launch.group("red"))) if "Reduce" in operation else None,
+        "stream": launch.group("stream"),
     }
+
+
+def _reduction(number: int) -> str:
+    return _REDUCTIONS[number] if number < len(_REDUCTIONS) else "custom"
 
 
 def _p2p_name(operation: str, group: "tuple[str, int, int] | None", launch: "Match[str]") -> str:

@@ -109,4 +109,4 @@ def remote_access(gpu: Device, other: Device) -> Access:
     fabrics = {fabric_of(device.info) for device in (gpu, other) if device.info}
     if len(fabrics) == 1 and None not in fabrics:
         return Access(True, "one NVLink fabric and clique")
-    return Access(False, "different nodes without a common NVLink fabric; use RDMA over their NICs")
+    return Access(False, "different nodes without a common NVLink fabric")

@@ -16,6 +16,7 @@ from ...records.kinds import kind_of, names_where
 from ...text.format import date_time
 from ...text.timespec import TimeSpecError, instant_ns
 from ..format import reader
+from ..format.gpu_choice import GpuChoice
 from ..format.layout import Meta, Session, SessionError
 from ..format.reader import ALL, RecordFilter
 from ..store_snapshot import current_records
@@ -31,6 +32,7 @@ class SessionSlice(msgspec.Struct, frozen=True):
     choice: RecordFilter = ALL
     nodes: frozenset[str] | None = None  # None: all; the console's own records are always included
     meta: Meta = msgspec.field(default_factory=Meta)
+    gpus: tuple[str, ...] = ()  # "0-3", "node2:7"; () for all
 
     @property
     def name(self) -> str:
@@ -43,8 +45,11 @@ class SessionSlice(msgspec.Struct, frozen=True):
         Like a recording, a slice that begins later begins with the state at that instant, which arrived before.
         """
         before = self._initial_state() if self.choice.from_rx is not None else ()
+        gpus = GpuChoice(self.gpus)
         for record in chain(before, reader.records(self.path, self.choice)):
-            if self.nodes is None or record.node in self.nodes or not record.node:
+            if self.nodes is not None and record.node and record.node not in self.nodes:
+                continue
+            if gpus.matches(record, record.node):
                 yield record
 
     def recorded_nodes(self) -> set[str]:
@@ -68,15 +73,16 @@ class SessionSlice(msgspec.Struct, frozen=True):
 
 def slice_session(
     path: Path, *, begin: str = "", end: str = "", nodes: frozenset[str] | None = None,
-    kinds: frozenset[str] | None = None,
+    kinds: frozenset[str] | None = None, gpus: tuple[str, ...] = (),
 ) -> SessionSlice:  # fmt: skip
     """Return the slice of a session or record file; `begin` and `end` as typed by the user.
 
-    Raises SessionError for an invalid time, OSError, RecordFileError.
+    Raises SessionError for an invalid time or GPU, OSError, RecordFileError.
     """
+    GpuChoice(gpus)
     meta = Session(path).read() if path.is_dir() else Meta(name=path.name.partition(".")[0])
     from_rx, to_rx = _time_range(begin, end, *_span(path, meta)) if begin or end else (None, None)
-    return SessionSlice(path, RecordFilter(kinds, from_rx, to_rx), nodes, meta)
+    return SessionSlice(path, RecordFilter(kinds, from_rx, to_rx), nodes, meta, gpus)
 
 
 def _time_range(begin: str, end: str, first: int, last: int) -> tuple[int | None, int | None]:

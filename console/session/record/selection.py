@@ -14,6 +14,7 @@ from ...records import KINDS, GpuProcess, RawRecord, Record
 from ...records.kinds import SPECS, identity, kind_of, names_where
 from ...text.format import comma_words
 from ...text.timespec import TimeSpecError, duration_s
+from ..format.gpu_choice import GpuChoice
 from ..format.layout import SessionError
 from ..ndjson import METRIC_FAMILIES
 
@@ -34,9 +35,10 @@ class RecordSelector:
 
     def __init__(self, selection: Selection, name_of: Callable[[str], str] = str) -> None:
         self._name_of = name_of
-        self.selects_all = not (selection.nodes or selection.kinds or selection.every_s)
+        self.selects_all = not (selection.nodes or selection.kinds or selection.gpus or selection.every_s)
         self._nodes = frozenset(selection.nodes) if selection.nodes else None
         self._kinds = frozenset(selection.kinds) | ALWAYS if selection.kinds else None
+        self._gpus = GpuChoice(selection.gpus)
         apart_ns = int(selection.every_s * 1e9)
         self._apart_ns = apart_ns - min(int(apart_ns * _EARLY), _MAX_EARLY_NS)
         self._kept: dict[tuple[type, object], int] = {}  # `mono` of the last kept sample of each entity
@@ -51,6 +53,8 @@ class RecordSelector:
         if self._kinds is not None and kind_of(record) not in self._kinds:
             return False
         if self._nodes is not None and record.node and self._name_of(record.node) not in self._nodes:
+            return False
+        if not self._gpus.matches(record, self._name_of(record.node)):
             return False
         return not self._apart_ns or isinstance(record, RawRecord) or self._is_due(record)
 
@@ -74,13 +78,14 @@ def selects(selection: Selection, kind: str) -> bool:
 
 def select(
     nodes: tuple[str, ...] = (), metrics: tuple[str, ...] = (), kinds: tuple[str, ...] = (), every_s: float = 0.0,
-    *, locals_too: bool = False, anonymous: bool = False,
+    *, gpus: tuple[str, ...] = (), locals_too: bool = False, anonymous: bool = False,
 ) -> Selection:  # fmt: skip
     """Return a selection from command-line words. Raises SessionError for an unknown one.
 
     `metrics` are families: metrics of other families are dropped, events and changes are kept. `kinds` selects exactly
-    these.
+    these. `gpus` selects records about GPUs by their number: "0-3", "node2:7".
     """
+    GpuChoice(gpus)
     unknown = [word for word in metrics if word not in METRIC_FAMILIES] + [word for word in kinds if word not in KINDS]
     if unknown:
         text = f"metrics: {', '.join(METRIC_FAMILIES)}; kinds: see gconsole schema"
@@ -91,10 +96,12 @@ def select(
             spec.name for spec in SPECS.values()
             if spec.metric_family in metrics or not (spec.is_figure or spec.struct is GpuProcess)
         }  # fmt: skip
-    return Selection(nodes=nodes, kinds=tuple(sorted(wanted)), every_s=every_s, locals=locals_too, anonymous=anonymous)
+    return Selection(
+        nodes=nodes, kinds=tuple(sorted(wanted)), gpus=gpus, every_s=every_s, locals=locals_too, anonymous=anonymous
+    )  # fmt: skip
 
 
-_VALUED: Final = ("--nodes", "--metrics", "--kinds", "--every", "--last", "--since")
+_VALUED: Final = ("--nodes", "--metrics", "--kinds", "--gpus", "--every", "--last", "--since")
 _FLAGS: Final = ("--locals", "--redact")
 
 
@@ -152,9 +159,11 @@ def _selection(options: dict[str, str]) -> Selection:
         nodes = tuple(host.name for host in expand(options["--nodes"])) if "--nodes" in options else ()
     except BadNodeSet as error:
         raise SessionError(str(error)) from error
-    metrics, kinds = (comma_words(options.get(option, "")) for option in ("--metrics", "--kinds"))
+    metrics, kinds, gpus = (comma_words(options.get(option, "")) for option in ("--metrics", "--kinds", "--gpus"))
     try:
         every_s = duration_s(options.get("--every", "0s"))
     except TimeSpecError as error:
         raise SessionError(f"--every: {error}") from error
-    return select(nodes, metrics, kinds, every_s, locals_too="--locals" in options, anonymous="--redact" in options)
+    return select(
+        nodes, metrics, kinds, every_s, gpus=gpus, locals_too="--locals" in options, anonymous="--redact" in options
+    )  # fmt: skip

@@ -28,6 +28,13 @@ def test_launch_is_identified_by_the_shared_communicator_hash():
     assert (first["host"], first["pid"], first["group_rank"], first["group_size"]) == ("node1", 4711, 0, 2)
 
 
+def test_launch_has_its_reduction_and_its_stream():
+    entries = nccl_log.parse_log(NCCL_LOG.replace("op 0 root 0", "op 4 root 0", 1).encode()).entries
+    assert [entry["red_op"] for entry in entries[:3]] == ["avg", "sum", None], "a send reduces nothing"
+    assert entries[1]["stream"] == "0x55"
+    assert fits(entries, "nccl_log")
+
+
 def test_send_is_named_as_in_torch_and_has_no_collective_seq_id():
     send = nccl_log.parse_log(NCCL_LOG.encode()).entries[2]
     assert (send["profiling_name"], send["is_p2p"], send["collective_seq_id"]) == ("nccl:send 0->1", True, None)

@@ -15,6 +15,7 @@ from gconsole.session.record.selection import parse_record_request, select
         ("gpus --metrics gpu --every 10s", "gpus", select(metrics=("gpu",), every_s=10.0)),
         ("--every=500ms gpus", "gpus", Selection(every_s=0.5)),
         ("x --nodes node[1-3] --redact", "x", Selection(nodes=("node1", "node2", "node3"), anonymous=True)),
+        ("x --gpus 0-3,node2:7", "x", Selection(gpus=("0-3", "node2:7"))),
         ("x --kinds node_state,log --locals", "x", select(kinds=("node_state", "log"), locals_too=True)),
     ],
 )
@@ -35,6 +36,7 @@ def test_request_to_keep_the_last_minutes_has_no_selection(text):
         ("x --metric gpu", "unexpected --metric"),
         ("x --metrics", "missing value"),
         ("x --metrics nonsense", "unknown metric or kind nonsense"),
+        ("x --gpus 3-1", "is not a GPU or a range"),
         ("x --every soon", "not a duration; use 90s"),
         ("x --nodes node[3", r'unclosed "\['),
         ("x 'unfinished", "quotation"),

@@ -89,3 +89,23 @@ def test_sampling_state_of_ended_processes_is_freed():
         held.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     assert held[2] - held[0] < 50_000, "bytes; 7,200 retained processes need half a million"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "kept"),
+    [
+        (("1",), {("node1", 1), ("node2", 1)}),
+        (("node2:0-1",), {("node2", 0), ("node2", 1)}),
+        (("0", "node1:2"), {("node1", 0), ("node2", 0), ("node1", 2)}),
+    ],
+)
+def test_chosen_gpus_are_kept_and_all_that_is_not_about_a_gpu(gpus, kept):
+    records = [
+        *(Gpu(node=node, index=index, uuid=f"GPU-{index}") for node in ("node1", "node2") for index in range(3)),
+        Log(node="node1", source="agent", severity="info", text="hello"),
+    ]
+
+    selected = RecordSelector(select(gpus=gpus))(records)
+
+    assert {(record.node, record.index) for record in selected if isinstance(record, Gpu)} == kept
+    assert [type(record) for record in selected][-1] is Log

@@ -138,6 +138,20 @@ def test_path_between_nodes_lists_every_hop_and_its_assumptions():
     assert "assumes that all ports of one network can reach each other" in text
 
 
+def test_path_between_nodes_names_what_carries_it_or_what_is_missing():
+    bare = hgx_facts("bare")
+    fleet = fleet_of(hgx_facts("n1"), hgx_facts("n2"), msgspec.structs.replace(bare, nics=(), links=[
+        link for link in bare.links if "nic" not in (link.a.kind, link.b.kind)]))  # fmt: skip
+
+    over = path_text(fleet, find_gpu(fleet, "n1:0"), find_gpu(fleet, "n2:0"))
+    missing = path_text(fleet, find_gpu(fleet, "n1:0"), find_gpu(fleet, "bare:0"))
+
+    assert "network: RDMA over mlx5_0 and mlx5_0" in over
+    assert missing.startswith("n1 GPU0 to bare GPU0: no known path")
+    assert "network: no path; no NIC was reported by bare" in missing
+    assert "RDMA" not in missing
+
+
 @pytest.mark.parametrize(("name", "message"), [("node9:0", "by node 'node9'"), ("slow1:7", "GPU0, GPU1, GPU2, GPU3"),
                                                ("nonsense", "is not NODE:GPU")])  # fmt: skip
 def test_unknown_gpu_is_rejected_with_the_valid_choices(name: str, message: str):
