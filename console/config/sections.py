@@ -409,6 +409,9 @@ class HealthConfig(Section, frozen=True):
     nvlink_crc_per_s: Annotated[
         float, _about("max. NVLink CRC errors of a GPU per second; replays: none (DCGM)", ge=0, le=1e9)
     ] = 100.0
+    nvlink_errors_per_min: Annotated[
+        float, _about("max. errors of one type of the NVLinks of a Blackwell GPU per minute (default)", ge=0, le=1e9)
+    ] = 60.0
     nic_errors_per_min: Annotated[
         float, _about("max. errors of one type of a network port per minute (default)", ge=0, le=1e9)
     ] = 10.0

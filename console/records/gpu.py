@@ -143,7 +143,10 @@ class GpuDigest(Record, tag="gpu_digest", kw_only=True):
 
 
 class GpuLink(Record, tag="gpu_link", kw_only=True):
-    """One NVLink of one GPU, every 10 s. Error counters are totals."""
+    """One NVLink of one GPU, every 10 s. Error counters are totals.
+
+    CRC errors and replays are counted up to Hopper; Blackwell and newer count the fields from `malformed_packets` on.
+    """
 
     index: Count  # number of the GPU on its node, as in NVML
     uuid: str  # UUID of the GPU or MIG device
@@ -156,6 +159,14 @@ class GpuLink(Record, tag="gpu_link", kw_only=True):
     crc_errors: Count | None = None  # CRC errors
     replay_errors: Count | None = None  # replayed packets
     recovery_errors: Count | None = None  # link recoveries
+    malformed_packets: Count | None = None  # malformed packets received
+    buffer_overruns: Count | None = None  # packets dropped because a receive buffer was full
+    rx_errors: Count | None = None  # packets received with errors
+    integrity_errors: Count | None = None  # times the local error count exceeded its threshold
+    tx_discards: Count | None = None  # packets dropped before they were sent
+    failed_recoveries: Count | None = None  # recoveries after which the link was down
+    effective_errors: Count | None = None  # errors that remained after error correction
+    symbol_errors: Count | None = None  # received symbols with errors, before correction
     grown: dict[str, int] = msgspec.field(default_factory=dict)  # counter: gain since the previous record
 
 

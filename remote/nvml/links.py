@@ -19,11 +19,23 @@ _FIELDS = (
     ("speed", 164),
     ("tx_bytes_s", 138),
     ("rx_bytes_s", 139),
-    ("crc_errors", 163),
-    ("replay_errors", 161),
-    ("recovery_errors", 162),
 )
-_ERRORS = ("crc_errors", "replay_errors", "recovery_errors")
+#: Error counters of the links up to Hopper, and those of Blackwell and newer (NVLINK_COUNT_*), which lack the others.
+_ERRORS = (("crc_errors", 163), ("replay_errors", 161), ("recovery_errors", 162))
+_ERRORS_5 = (
+    ("malformed_packets", 206),
+    ("buffer_overruns", 207),
+    ("rx_errors", 208),
+    ("integrity_errors", 211),
+    ("tx_discards", 212),
+    ("failed_recoveries", 214),
+    ("recovery_errors", 215),
+    ("effective_errors", 219),
+    ("symbol_errors", 221),
+)
+_COUNTED = tuple(name for name, _ in _ERRORS_5) + ("crc_errors", "replay_errors")
+#: Counters that are summed over the links of a GPU.
+_SUMMED = ("crc_errors", "replay_errors", "recovery_errors")
 
 
 class NvLinks(object):
@@ -36,6 +48,8 @@ class NvLinks(object):
         self._due: "float | None" = None
         self._count: "int | None" = None  # None: unknown
         self._readers: "list[FieldReader]" = []
+        self._error_fields: "tuple[tuple[str, int], ...]" = _ERRORS
+        self._may_swap = True
         self._counters = Counters()
         self._up: "dict[int, bool]" = {}  # link: its last state
         self._totals: "dict[str, int | None]" = {}
@@ -55,8 +69,9 @@ class NvLinks(object):
         """{field of `gpu`: sum over the links at the last reading}."""
         return self._totals
 
-    def discover(self) -> None:
-        """Count the links of the GPU. Raises GpuLost."""
+    def discover(self, capability: "str | None" = None) -> None:
+        """Count the links of a GPU of that compute capability. Raises GpuLost."""
+        self._error_fields = _ERRORS_5 if int((capability or "0").partition(".")[0]) >= 10 else _ERRORS
         values = FieldReader(self._device, (NvmlField("nvlinks", 91),)).read()
         if "nvlinks" in values:
             self._count = min(MAX_LINKS, values["nvlinks"][0])
@@ -76,6 +91,7 @@ class NvLinks(object):
 
     def reset(self) -> None:
         """Read unsupported fields again."""
+        self._may_swap = True
         for reader in self._readers:
             reader.reset()
 
@@ -91,13 +107,18 @@ class NvLinks(object):
             return []
         if len(self._readers) != self._count:
             self._readers = [self._reader(link) for link in range(self._count)]
-        records = [self._record(link, reader.read(), now) for link, reader in enumerate(self._readers)]
-        self._totals = {"nvlink_" + field: _sum(record.get(field) for record in records) for field in _ERRORS}
+        values = [reader.read() for reader in self._readers]
+        if self._may_swap and not any(name in link for link in values for name in _COUNTED):
+            self._error_fields = _ERRORS if self._error_fields is _ERRORS_5 else _ERRORS_5
+            self._readers, self._may_swap = [], False  # from the next reading on
+        records = [self._record(link, of_link, now) for link, of_link in enumerate(values)]
+        self._totals = {"nvlink_" + field: _sum(record.get(field) for record in records) for field in _SUMMED}
         return records
 
     def _reader(self, link: int) -> "FieldReader":
         # links of one GPU are alike: an unsupported field is recorded once, under the record's name
-        return FieldReader(_LinkDevice(self._device), [NvmlField(name, number, link) for name, number in _FIELDS])
+        fields = [NvmlField(name, number, link) for name, number in _FIELDS + self._error_fields]
+        return FieldReader(_LinkDevice(self._device), fields)
 
     def _record(self, link: int, values: "Values", now: float) -> "dict[str, Any]":
         record: "dict[str, Any]" = {"link": link}
@@ -117,7 +138,7 @@ class NvLinks(object):
                 if rate is not None:
                     record[field] = round(rate, 1)
         grown = {}
-        for field in _ERRORS:
+        for field in _COUNTED:
             if field in values:
                 record[field] = values[field][0]
                 gained = self._counters.growth((link, field), *values[field])

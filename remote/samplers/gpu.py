@@ -77,7 +77,7 @@ class Device(object):
         else:
             identity = info.describe(self.nvml_device, sampler.context.sys)
             if self.links.count is None:
-                self.links.discover()
+                self.links.discover(identity.get("compute_capability"))
             if self.links.count is not None:
                 identity["nvlinks"] = self.links.count
         self.identity = identity

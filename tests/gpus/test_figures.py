@@ -155,6 +155,21 @@ def test_every_nvlink_is_reported_every_ten_seconds_with_speed_and_errors(watch)
     assert sampler.tick().gpu[0].nvlink_replay_errors == 9  # the sum over links, because the GPU has no total
 
 
+@pytest.mark.parametrize("capability", ["10 0", "8 0"])
+def test_nvlink_errors_of_blackwell_are_counted_whatever_the_architecture(watch, capability):
+    sampler = watch(scenarios.hgx_b200() | {"gpu.capability": capability})
+    [sampler.tick() for _ in range(25)]
+    sampler.scenario.change({"gpu3.field.215@7": 2, "gpu3.field.208@7": 9, "gpu3.field.221@7": 5})
+
+    links = [link for _ in range(10) for link in sampler.tick().gpu_link if (link.index, link.link) == (3, 7)]
+
+    (link,) = links
+    assert (link.recovery_errors, link.rx_errors, link.symbol_errors, link.integrity_errors) == (2, 9, 5, 0)
+    assert (link.crc_errors, link.replay_errors) == (None, None)
+    assert link.grown == {"recovery_errors": 2, "rx_errors": 9, "symbol_errors": 5}
+    assert sampler.tick().gpu[3].nvlink_recovery_errors == 2
+
+
 def test_older_calls_replace_field_values_missing_from_the_driver(watch):
     lines = scenarios.hgx_h100() | {"gpu.ecc.0.0": 3, "gpu.remapped": "1 2 1 0", "gpu.energy": 7000, "gpu.replays": 4}
     for number in (3, 83, 94, 142, 143, 144, 145):

@@ -34,8 +34,9 @@ def findings_after(sampler, seconds, play=None):
     return {finding.id: finding for finding in health_findings(facts, LIMITS)}
 
 
-def test_healthy_node_has_no_findings(watch):
-    assert findings_after(watch(scenarios.hgx_h100()), 25) == {}
+@pytest.mark.parametrize("machine", [scenarios.hgx_h100, scenarios.hgx_b200, scenarios.bridged, scenarios.pcie_only])
+def test_healthy_node_has_no_findings(watch, machine):
+    assert findings_after(watch(machine()), 25) == {}
 
 
 #: fault: (initial lines, changes at a second, text of the one finding).
@@ -65,6 +66,25 @@ def test_each_gpu_fault_gives_exactly_its_own_finding(watch, id):
 
     assert set(findings) == {id}
     assert words in findings[id].text
+
+
+#: Growth of a Blackwell counter of one link each 10 s: (field, gain), and the words, or None for no finding.
+COUNTED = (
+    (215, 1, "1 recovery error on NVLink 4"), (214, 1, "1 recovery failure on NVLink 4"),
+    (211, 2, "2 link integrity errors on NVLink 4"), (206, 1, "1 malformed packet"), (207, 1, "1 buffer overrun"),
+    (208, 500, "500 receive errors on NVLink 4"), (219, 500, "500 uncorrected errors"),
+    (208, 2, None), (219, 2, None), (221, 10_000, None),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "gain", "words"), COUNTED)
+def test_each_nvlink_counter_of_blackwell_is_judged_by_its_meaning(watch, field, gain, words):
+    sampler = watch(scenarios.hgx_b200())
+
+    findings = findings_after(sampler, 16, lambda s: {f"gpu2.field.{field}@4": gain if s > 5 else 0})
+
+    assert set(findings) == ({"nvlink_errors"} if words else set())
+    assert words is None or words in findings["nvlink_errors"].text
 
 
 def test_uncorrected_ecc_errors_are_found_through_the_old_call(watch):

@@ -16,7 +16,17 @@ from .state import GpuHealth, HealthState, NicHealth, NodeHealth, about_gpu, at,
 #: Seconds. The agent reads the PCIe generation once a minute, and an idle GPU lowers it: after two readings under load
 #: the generation is final.
 _BUSY_FOR_PCIE_S: Final = 130.0
-_ERRORS = {"recovery": "recovery error", "replay": "replay", "crc": "CRC error"}
+_ERRORS = {"recovery_errors": "recovery error", "replay_errors": "replay", "crc_errors": "CRC error"}
+#: Counters of links of Blackwell and newer: of these any gain is a fault, as of recoveries and replays …
+_FATAL: Final = {
+    "failed_recoveries": "recovery failure", "integrity_errors": "link integrity error",
+    "malformed_packets": "malformed packet", "buffer_overruns": "buffer overrun",
+}  # fmt: skip
+#: … and of these a rate: a healthy link has a bit error rate after correction of up to 1e-14, tens of errors an hour.
+#: Symbol errors, which are corrected, are none.
+_RATED: Final = {
+    "rx_errors": "receive error", "effective_errors": "uncorrected error", "tx_discards": "discarded packet",
+}  # fmt: skip
 #: Counters of the `nic` record that mean corruption or loss. Congestion marks and pauses (CNP, ECN, discards) do not.
 ERRORS: Final = {
     "symbol_errors": "symbol error", "link_recoveries": "recovered link error", "rx_errors": "receive error",
@@ -79,19 +89,27 @@ def _down(gpu: GpuHealth, links: Sequence[int], words: str) -> FindingDraft:
 
 
 def nvlink_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """Growing NVLink errors: any recovery or replay, and CRC errors at a rate that costs bandwidth."""
+    """Growing NVLink errors: any recovery or replay, and others at a rate that costs bandwidth."""
     for gpu in facts.gpus():
-        gained = {name: gpu.window.total(f"grown.nvlink_{name}_errors") for name in ("recovery", "replay", "crc")}
-        crc_most = limits.nvlink_crc_per_s * limits.window_s
-        kinds = [name for name in ("recovery", "replay") if gained[name]] + ["crc"] * (gained["crc"] > crc_most)
-        if kinds:
-            counts = ", ".join(f"{plural(gained[name], _ERRORS[name])}" for name in kinds)
+        gained = {name: gpu.window.total(f"grown.nvlink_{name}") for name in _ERRORS}
+        gained.update((name, _of_links(gpu, name)) for name in (*_FATAL, *_RATED))
+        most = dict.fromkeys(_RATED, limits.nvlink_errors_per_min * limits.window_s / 60)
+        most["crc_errors"] = limits.nvlink_crc_per_s * limits.window_s
+        names = {name: word for name, word in (_ERRORS | _FATAL | _RATED).items() if gained[name] > most.get(name, 0)}
+        if names:
+            counts = ", ".join(plural(gained[name], word) for name, word in names.items())
             where = sorted(number for number in gpu.links if any(
-                gpu.window.total(f"grown.{name}_errors.{number}") for name in kinds))  # fmt: skip
+                gpu.window.total(f"grown.{name}.{number}") for name in names))  # fmt: skip
             which = f" on NVLink {fold_numbers(where)}" if where else " on its NVLinks"
             text = f"{counts}{which} in {figure(limits.window_s)} s"
-            evidence = [at(gpu, f"gpu.grown.nvlink_{name}_errors", gained[name]) for name in kinds]
+            evidence = [at(gpu, f"gpu.grown.nvlink_{name}" if name in _ERRORS else f"gpu_link.grown.{name}",
+                           gained[name]) for name in names]  # fmt: skip
             yield about_gpu(gpu, "nvlink_errors", "warning", text, evidence)
+
+
+def _of_links(gpu: GpuHealth, name: str) -> float:
+    """The gain of a counter on all links."""
+    return sum(gpu.window.total(f"grown.{name}.{number}") for number in gpu.links)
 
 
 def pcie_degraded(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:

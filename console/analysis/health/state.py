@@ -25,8 +25,8 @@ _STEP_NS: Final = 100_000_000
 _SLEWED: Final = 500e-6
 #: Buckets per window: its actual length varies by one bucket.
 BUCKETS: Final = 6
-#: Names per bucket: five counters of each of 36 links and some more. Bounds what a faulty node can add.
-MOST_NAMES: Final = 256
+#: Names per bucket: eleven counters of each of 36 links and some more. Bounds what a faulty node can add.
+MOST_NAMES: Final = 512
 #: The XID that states which action recovers the GPU, and the actions that end the causes of all XIDs before them.
 RECOVERY: Final = 154
 _RECOVERING: Final = ("RESET_GPU", "RESTART_BM")

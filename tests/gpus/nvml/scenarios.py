@@ -94,6 +94,14 @@ def hgx_h100() -> dict[str, object]:
     return machine(8, lines | ancestors(8, per_bridge=2))
 
 
+def hgx_b200() -> dict[str, object]:
+    """Eight B200 behind NVSwitches: other NVLink error counters than Hopper has, traffic of links in bytes."""
+    lines = hgx_h100() | {"gpu.name": "NVIDIA B200", "gpu.capability": "10 0", "gpu.field.164": "u32:50000"}
+    lines |= {f"gpu.field.{number}": 0 for number in (*range(201, 216), 219, 221)}
+    return {key: value for key, value in lines.items() if not key.startswith(("gpu.field.16", "gpu.field.13"))
+            or key.endswith(("164", "165", "166"))}  # fmt: skip
+
+
 def ancestors(count: int, per_bridge: int = 1) -> dict[str, object]:
     """The first half of the GPUs on one NUMA node, the rest on another; `per_bridge` GPUs share a PCIe bridge."""
     found: dict[str, object] = {}
