@@ -76,7 +76,8 @@ class Gpu(Record, tag="gpu", kw_only=True):
     decoder_pct: float | None = None  # utilisation of the video decoder
     mem_used_bytes: Count | None = None  # GPU memory in use
     bar1_used_bytes: Count | None = None  # memory mapped for access over PCIe
-    power_w: float | None = None  # power of the board
+    power_w: float | None = None  # power of the board; on most GPUs the driver's average over one second
+    power_instant_w: float | None = None  # instantaneous power of the GPU
     energy_j: float | None = None  # energy used since the driver was loaded
     temp_c: float | None = None  # temperature of the GPU
     mem_temp_c: float | None = None  # temperature of the memory
@@ -135,7 +136,7 @@ class GpuDigest(Record, tag="gpu_digest", kw_only=True):
     samples: Count  # number of samples
     util_pct: Digest | None = None  # min, mean, max and last utilisation
     mem_used_bytes: Digest | None = None  # min, mean, max and last memory in use
-    power_w: Digest | None = None  # min, mean, max and last power
+    power_w: Digest | None = None  # min, mean, max and last power, instantaneous where the driver has it
     temp_c: Digest | None = None  # min, mean, max and last temperature
     sm_clock_mhz: Digest | None = None  # min, mean, max and last SM clock
     clocks_event_reasons: tuple[str, ...] = ()  # clock event reasons of any sample

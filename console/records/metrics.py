@@ -130,13 +130,11 @@ def _counter(name: str, help_: str, label: str = "") -> PrometheusName:
     return PrometheusName(name, help_, kind="counter", label=label)
 
 
-def _traffic(
-    name: str, field: str, title: str, help_: str, plot: str, prometheus: PrometheusName, *uses: Use
-) -> Metric:  # fmt: skip
+def _traffic(name: str, title: str, help_: str, prometheus: PrometheusName, *uses: Use) -> Metric:
+    """Traffic of a link: in GB/s, as its bandwidth is stated."""
     return Metric(
-        name=name, field=field, title=title, format=format.size_compact, noise=_RATE, prometheus=prometheus,
-        uses=(*_CURVE, *uses),
-        filter=MetricFilter(help_, kind="size"), plot=MetricPlot(plot, "GiB/s", _GIB),
+        name=name, field=f"{name}_bytes_s", title=title, format=format.link_rate, noise=_RATE, prometheus=prometheus,
+        uses=(*_CURVE, *uses), filter=MetricFilter(help_), plot=MetricPlot(title, "GB/s", _GB),
     )  # fmt: skip
 
 
@@ -153,7 +151,7 @@ PCIE_LANE_BYTES_S: Final[dict[int, float]] = {
 }  # fmt: skip
 #: Bytes a second of one NVLink in one direction (generations 2 to 4; the fifth has twice as much).
 _NVLINK_BYTES_S, _NVLINK_FALLBACK = 25e9, 18
-_GIB = 1 << 30
+_GIB, _GB = 1 << 30, 1e9
 #: Clock event reasons that slow down a GPU with work to do; an idle GPU or a configured limit are none.
 THROTTLE_REASONS: Final = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 
@@ -190,18 +188,20 @@ def _sum_of(*fields: str, scale: float | None = None) -> Callable[[Any, Any], Va
     return add
 
 
-def _max_pcie_gib_s(info: GpuInfo | None) -> float:
+def _max_pcie_gb_s(info: GpuInfo | None) -> float:
     if info is None or not info.pcie_width_max or info.pcie_gen_max not in PCIE_LANE_BYTES_S:
-        return 2 * 16 * PCIE_LANE_BYTES_S[5] / _GIB
-    return 2 * info.pcie_width_max * PCIE_LANE_BYTES_S[info.pcie_gen_max] / _GIB
+        return 2 * 16 * PCIE_LANE_BYTES_S[5] / _GB
+    return 2 * info.pcie_width_max * PCIE_LANE_BYTES_S[info.pcie_gen_max] / _GB
 
 
-def _max_nvlink_gib_s(info: GpuInfo | None) -> float:
-    return 2 * ((info.nvlinks if info else None) or _NVLINK_FALLBACK) * _NVLINK_BYTES_S / _GIB
+def _max_nvlink_gb_s(info: GpuInfo | None) -> float:
+    capability = (info.compute_capability if info else None) or ""
+    faster = 2 if capability.partition(".")[0] in ("10", "11", "12") else 1
+    return 2 * faster * ((info.nvlinks if info else None) or _NVLINK_FALLBACK) * _NVLINK_BYTES_S / _GB
 
 
-def _gib_s(value: float) -> str:
-    """GiB/s in three characters: "0.4", "12", "450"."""
+def _gb_s(value: float) -> str:
+    """GB/s in three characters: "0.4", "12", "450"."""
     return format.percent(value) if value < 999.5 else "999"
 
 
@@ -270,17 +270,17 @@ GPU: Final = (
             prometheus=_share("gpu_dram_active", "Memory bandwidth, of what the memory can do (GPM).")),
     _of_gpu("encoder", "encoder_pct", "enc %", noise=_LOAD),
     _of_gpu("decoder", "decoder_pct", "dec %", noise=_LOAD),
-    Metric(name="nvlink", derive=_sum_of("nvlink_rx_bytes_s", "nvlink_tx_bytes_s", scale=_GIB),
-           heat=HeatRange("nvlink", "NVLink RX + TX", "GiB/s", 20, _max_nvlink_gib_s, format=_gib_s)),
-    _traffic("nvlink_rx", "nvlink_rx_bytes_s", "NVLink RX/s", "NVLink RX in bytes/s, e.g. >10G", "NVLink RX",
+    Metric(name="nvlink", derive=_sum_of("nvlink_rx_bytes_s", "nvlink_tx_bytes_s", scale=_GB),
+           heat=HeatRange("nvlink", "NVLink RX + TX", "GB/s", 20, _max_nvlink_gb_s, format=_gb_s)),
+    _traffic("nvlink_rx", "NVLink RX", "NVLink RX in bytes/s, e.g. >10G for 10 GB/s",
              _bytes_s("gpu_nvlink_receive", "NVLink payload to the GPU, all links."), "page"),
-    _traffic("nvlink_tx", "nvlink_tx_bytes_s", "NVLink TX/s", "NVLink TX in bytes/s", "NVLink TX",
+    _traffic("nvlink_tx", "NVLink TX", "NVLink TX in bytes/s",
              _bytes_s("gpu_nvlink_transmit", "NVLink payload from the GPU, all links.")),
-    Metric(name="pcie", derive=_sum_of("pcie_rx_bytes_s", "pcie_tx_bytes_s", scale=_GIB),
-           heat=HeatRange("pcie", "PCIe RX + TX", "GiB/s", 4, _max_pcie_gib_s, format=_gib_s)),
-    _traffic("pcie_rx", "pcie_rx_bytes_s", "PCIe RX/s", "PCIe RX in bytes/s", "PCIe RX",
+    Metric(name="pcie", derive=_sum_of("pcie_rx_bytes_s", "pcie_tx_bytes_s", scale=_GB),
+           heat=HeatRange("pcie", "PCIe RX + TX", "GB/s", 4, _max_pcie_gb_s, format=_gb_s)),
+    _traffic("pcie_rx", "PCIe RX", "PCIe RX in bytes/s",
              _bytes_s("gpu_pcie_receive", "PCIe traffic to the GPU.")),
-    _traffic("pcie_tx", "pcie_tx_bytes_s", "PCIe TX/s", "PCIe TX in bytes/s", "PCIe TX",
+    _traffic("pcie_tx", "PCIe TX", "PCIe TX in bytes/s",
              _bytes_s("gpu_pcie_transmit", "PCIe traffic from the GPU.")),
     _of_gpu("ecc", "ecc_uncorrected_volatile", "ECC", format=format.integer, is_fault=True,
             filter=MetricFilter("uncorrected ECC errors, e.g. >0")),

@@ -127,6 +127,15 @@ def bandwidth(bytes_s: float) -> str:
     return f"{amount:.0f} GB/s" if amount >= 99.5 else f"{amount:.3g} GB/s"
 
 
+def link_rate(bytes_s: float | None) -> str:
+    """Traffic of an NVLink or PCIe link in the unit of its bandwidth, nine characters at most: "24.7 GB/s"."""
+    if bytes_s is None:
+        return UNKNOWN
+    amount = bytes_s / 1e9
+    digits = 0 if amount >= 99.95 or not amount else 1 if amount >= 9.995 else 2
+    return f"{amount:.{digits}f} GB/s"
+
+
 def port_speed(bytes_s: float) -> str:
     """The speed of a network port in bits, as vendors state it: "400 Gb/s"."""
     return f"{bytes_s * 8 / 1e9:g} Gb/s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -131,12 +131,12 @@ def nvlinks_of(topology: NodeTopology, gpu: Device) -> list[tuple[str, Bandwidth
 
 def _port_text(fleet: TopologySnapshot, port: Nic) -> str:
     rate = "" if port.rate_bytes_s is None else f"{format.port_speed(port.rate_bytes_s)} "
-    measured = _measured(fleet.figures.port(port.node, port.device, port.port))
+    measured = _measured(fleet.figures.port(port.node, port.device, port.port), format.byte_rate)
     return f"{rate}{port.state or 'state unknown'}{measured}"
 
 
-def _measured(traffic: Traffic | None) -> str:
+def _measured(traffic: Traffic | None, form: Callable[[float | None], str] = format.link_rate) -> str:
     if traffic is None or traffic == (None, None):
         return ""
-    rx, tx = map(format.byte_rate, traffic)
+    rx, tx = map(form, traffic)
     return f" (now {rx} in, {tx} out)"

@@ -33,9 +33,16 @@ _ERRORS_5 = (
     ("effective_errors", 219),
     ("symbol_errors", 221),
 )
+#: Bytes, where the driver has no throughput counter of a Blackwell link.
+_BYTES = (("tx_bytes", 202), ("rx_bytes", 204))
 _COUNTED = tuple(name for name, _ in _ERRORS_5) + ("crc_errors", "replay_errors")
 #: Counters that are summed over the links of a GPU.
 _SUMMED = ("crc_errors", "replay_errors", "recovery_errors")
+#: A rate above this share of the line rate is an error of the counter.
+MOST = 1.05
+#: Bytes/s in one direction of a link whose speed is unknown: twice that of NVLink 5.
+_FASTEST_BYTES_S = 100e9
+TOO_FAST = "the driver's counter exceeds the line rate"
 
 
 class NvLinks(object):
@@ -52,6 +59,7 @@ class NvLinks(object):
         self._may_swap = True
         self._counters = Counters()
         self._up: "dict[int, bool]" = {}  # link: its last state
+        self._last: "list[dict[str, Any]]" = []  # records of the last reading
         self._totals: "dict[str, int | None]" = {}
         self.changes: "list[tuple[int, bool]]" = []  # (link, is up) since the last reading
 
@@ -68,6 +76,17 @@ class NvLinks(object):
     def totals(self) -> "dict[str, int | None]":
         """{field of `gpu`: sum over the links at the last reading}."""
         return self._totals
+
+    @property
+    def line_rate(self) -> float:
+        """Bytes/s of all links in one direction, at most."""
+        speeds = [link.get("speed_bytes_s") or 0.0 for link in self._last]
+        return sum(speeds) or (self._count or MAX_LINKS) * _FASTEST_BYTES_S
+
+    def rate(self, field: str) -> "float | None":
+        """Sum of that rate over the links at their last reading; None unless all are known."""
+        rates = [link.get(field) for link in self._last]
+        return _sum(rates) if rates and None not in rates else None
 
     def discover(self, capability: "str | None" = None) -> None:
         """Count the links of a GPU of that compute capability. Raises GpuLost."""
@@ -111,13 +130,14 @@ class NvLinks(object):
         if self._may_swap and not any(name in link for link in values for name in _COUNTED):
             self._error_fields = _ERRORS if self._error_fields is _ERRORS_5 else _ERRORS_5
             self._readers, self._may_swap = [], False  # from the next reading on
-        records = [self._record(link, of_link, now) for link, of_link in enumerate(values)]
+        records = self._last = [self._record(link, of_link, now) for link, of_link in enumerate(values)]
         self._totals = {"nvlink_" + field: _sum(record.get(field) for record in records) for field in _SUMMED}
         return records
 
     def _reader(self, link: int) -> "FieldReader":
         # links of one GPU are alike: an unsupported field is recorded once, under the record's name
-        fields = [NvmlField(name, number, link) for name, number in _FIELDS + self._error_fields]
+        numbers = _FIELDS + self._error_fields + (_BYTES if self._error_fields is _ERRORS_5 else ())
+        fields = [NvmlField(name, number, link) for name, number in numbers]
         return FieldReader(_LinkDevice(self._device), fields)
 
     def _record(self, link: int, values: "Values", now: float) -> "dict[str, Any]":
@@ -132,11 +152,15 @@ class NvLinks(object):
             record["version"] = values["version"][0]
         if "speed" in values:
             record["speed_bytes_s"] = values["speed"][0] * 1e6  # from MB/s
-        for field in ("rx_bytes_s", "tx_bytes_s"):
-            if field in values:
-                rate = self._counters.rate((link, field), values[field][0], values[field][1], now, 1024)
-                if rate is not None:
-                    record[field] = round(rate, 1)
+        for field, counter in (("rx_bytes_s", "rx_bytes"), ("tx_bytes_s", "tx_bytes")):
+            source, unit = (field, 1024) if field in values else (counter, 1)  # nvml.h: KiB
+            if source not in values:
+                continue
+            rate = self._counters.rate((link, source), values[source][0], values[source][1], now, unit)
+            if rate is not None and rate > MOST * (record.get("speed_bytes_s") or _FASTEST_BYTES_S):
+                self._device.unsupported.setdefault("gpu_link." + field, TOO_FAST)
+            elif rate is not None:
+                record[field] = round(rate, 1)
         grown = {}
         for field in _COUNTED:
             if field in values:
@@ -175,6 +199,6 @@ class _LinkDevice(NvmlDevice):
         self._disabled.update(fields)
 
 
-def _sum(values: "Iterable[int | None]") -> "int | None":
+def _sum(values: "Iterable[Any]") -> "Any":
     numbers = [value for value in values if value is not None]
     return sum(numbers) if numbers else None

@@ -2,6 +2,7 @@
 
 from ..samplers.base import Counters
 from .fields import ALL_LINKS, FieldReader, NvmlField
+from .links import MOST, TOO_FAST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ _FIELDS = (
     + [NvmlField(_SHARE + name, number) for name, number in _SHARES]
     + [
         NvmlField("mem_temp_c", 82),
+        NvmlField("power_instant_w", 186),
         NvmlField("energy_j", 83),
         NvmlField("recovery_action", 230),
         NvmlField(_CRC[0], 38),
@@ -131,8 +133,9 @@ class GpuMetrics(object):
                 record[name] = bool(values[name][0])
         if "mem_temp_c" in values:
             record["mem_temp_c"] = values["mem_temp_c"][0]
-        if "energy_j" in values:
-            record["energy_j"] = values["energy_j"][0] / 1000.0
+        for name in ("energy_j", "power_instant_w"):
+            if name in values:
+                record[name] = values[name][0] / 1000.0
         if "recovery_action" in values:
             record["recovery_action"] = _recovery_action(values["recovery_action"][0])
         self._buses(record, values, now)
@@ -227,20 +230,26 @@ class GpuMetrics(object):
     # -- buses ---------------------------------------------------------------------------------------------------------
 
     def _buses(self, record: "dict[str, Any]", values: "Values", now: float) -> None:
-        """NVLink by counters, else GPM; PCIe by GPM, else by counters if wide enough, else by the PCIe thread."""
-        from_gpm = self._gpm.read()
+        """By GPM, else by counters: of NVLink, or of PCIe if wide enough, which else the PCIe thread reads."""
+        record.update(self._gpm.read())
         last, self._last = self._last, now
         for field in _BUSES:
             if field not in values:
                 continue
             value, bits = values[field]
+            if not value and field not in _PCIE:  # some drivers count per link only
+                of_links = self._links.rate(field[len("nvlink_") :])
+                if of_links:
+                    record.setdefault(field, of_links)
+                    continue
             unit = 1 if field in _PCIE else 1024  # NVLink counts KiB
             rate = self._counters.rate(field, value, bits, now, unit)
             if rate is not None and (bits == 64 or field not in _PCIE or _cannot_wrap_twice(bits, now - (last or now))):
-                record[field] = round(rate, 1)
-        for field, value in from_gpm.items():
-            if field in _PCIE or field not in record:
-                record[field] = value
+                record.setdefault(field, round(rate, 1))
+        for field in _BUSES[2:]:
+            if record.get(field, 0.0) > MOST * self._links.line_rate:
+                del record[field]
+                self._device.unsupported[field] = TOO_FAST
         if self._gpm.is_pending:
             return
         if self._device.is_disabled(_PCIE[0]) or (_PCIE[0] in values and values[_PCIE[0]][1] < 64):
@@ -309,7 +318,8 @@ def _recovery_action(number: int) -> str:
     return RECOVERY_ACTIONS[number] if 0 <= number < len(RECOVERY_ACTIONS) else "action %d" % number
 
 
-#: Metrics sampled more often than once a second: cheap to read and fast to change.
+#: Metrics sampled more often than once a second: cheap to read and fast to change. Power is the instantaneous one,
+#: where the driver has it: its average over a second hides peaks.
 FIELDS = ("util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz")
 
 
@@ -318,6 +328,7 @@ class MetricDigest(object):
 
     def __init__(self, device: "NvmlDevice") -> None:
         self._device = device
+        self._power = FieldReader(device, [NvmlField("power_instant_w", 186)])
         self._clear()
 
     def _clear(self) -> None:
@@ -327,11 +338,15 @@ class MetricDigest(object):
 
     def sample(self) -> None:
         """Read the GPU now. Raises GpuLost."""
-        self.add(read_fast(self._device))
+        metrics = read_fast(self._device)
+        for field, (milliwatts, _) in self._power.read().items():
+            metrics[field] = milliwatts / 1000.0
+        self.add(metrics)
 
     def add(self, metrics: "dict[str, Any]") -> None:
         """Add one sample, {field: value} as in a `gpu` record."""
         self._samples += 1
+        metrics = dict(metrics, power_w=metrics.get("power_instant_w", metrics.get("power_w")))
         for field in FIELDS:
             value = metrics.get(field)
             if value is None:

@@ -92,7 +92,7 @@ def all_calls():
     lines = scenarios.hgx_h100() | {
         "gpu.fan": 40, "gpu.numa": 1, "gpu.gpm.60": 10.0, "gpu.gpm.61": 20.0, "gpu.share.0": "700 66 10",
         "gpu.compute.0": f"700 {GIB}", "gpu.graphics.0": f"701 {GIB}", "gpu.mps.0": f"702 {GIB}",
-        "gpu.field.31": "u32:0", "gpu.reasons": 4,
+        "gpu.field.31": "u32:0", "gpu.field.186": "u32:500000", "gpu.reasons": 4,
     }  # fmt: skip
     return lines | dict.fromkeys((f"gpu.field.{number}" for number in (29, 30, 38, 45, 52, 59)), 0)
 

@@ -32,6 +32,16 @@ def test_subsecond_spike_is_in_the_digest_sent_once_a_second(watch):
     assert (quiet.power_w.max, quiet.clocks_event_reasons) == (300, ())
 
 
+def test_digest_has_the_instantaneous_power_where_the_driver_has_it(watch):
+    sampler = watch(scenarios.hgx_h100() | {"gpu.field.186": "u32:300000"}, interval_s=0.1)
+    run_one_second(sampler)
+
+    run_one_second(sampler, {3: {"gpu5.field.186": "u32:900000"}, 4: {"gpu5.field.186": "u32:300000"}})
+    power = run_one_second(sampler)["gpu_digest"][5].power_w
+
+    assert (power.min, power.mean, power.max, power.last) == (300, 360, 900, 300)
+
+
 def test_sampling_once_a_second_sends_no_digest(watch):
     sampler = watch(scenarios.hgx_h100())
 

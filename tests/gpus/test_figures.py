@@ -61,6 +61,56 @@ def test_newly_supported_figure_appears_after_the_refresh(watch):
     assert "power_w" not in records.gpu_info[0].unsupported
 
 
+def test_nvlink_throughput_comes_from_gpm_where_there_is_gpm(watch):
+    sampler = watch(scenarios.hgx_h100() | {"gpu.gpm.60": 3000.0, "gpu.gpm.61": 0.0})
+    sampler.tick()
+    sampler.scenario.change({"gpu.field.138@all": 10**9, "gpu.field.139@all": 10**9})
+
+    gpu = sampler.tick().gpu[0]
+
+    assert (gpu.nvlink_rx_bytes_s, gpu.nvlink_tx_bytes_s) == (3000 << 20, 0.0)
+
+
+def test_nvlink_traffic_above_the_line_rate_is_unknown(watch):
+    sampler = watch(scenarios.hgx_h100() | {"gpu.gpm.60": 500_000.0})  # MiB/s, of 18 links of 26.6 GB/s
+    [sampler.tick() for _ in range(12)]
+    sampler.scenario.change({"gpu0.field.139": 2000 + 10**9, "gpu0.field.138": 1000 + 200 * 10**6})
+
+    links = [link for _ in range(10) for link in sampler.tick().gpu_link if (link.index, link.link) == (0, 3)]
+
+    assert [(link.rx_bytes_s, link.tx_bytes_s) for link in links] == [(None, 200e6 * 1024 / 10)]
+    assert sampler.tick().gpu[0].nvlink_rx_bytes_s is None
+    reasons = sampler.tick(61.0).gpu_info[0].unsupported
+    assert "exceeds the line rate" in reasons["nvlink_rx_bytes_s"]
+
+
+def test_nvlink_throughput_of_blackwell_without_throughput_counters_comes_from_bytes(watch):
+    sampler = watch(scenarios.hgx_b200())
+    [sampler.tick() for _ in range(22)]
+    sampler.scenario.change({"gpu0.field.202": 10**10, "gpu0.field.204": 3 * 10**10})
+
+    links = [link for _ in range(10) for link in sampler.tick().gpu_link if (link.index, link.link) == (0, 3)]
+
+    assert [(link.rx_bytes_s, link.tx_bytes_s) for link in links] == [(3e9, 1e9)]
+
+
+def test_nvlink_throughput_is_the_sum_of_the_links_where_the_driver_does_not_sum(watch):
+    sampler = watch(scenarios.hgx_h100() | {"gpu.field.138@all": 0})
+    [sampler.tick() for _ in range(12)]
+    sampler.scenario.change({"gpu0.field.138": 1000 + 10240})
+
+    links = [link for _ in range(10) for link in sampler.tick().gpu_link if (link.index, link.link) == (0, 3)]
+
+    assert links[-1].tx_bytes_s == 1024 * 1024
+    assert sampler.tick().gpu[0].nvlink_tx_bytes_s == 18 * 1024 * 1024
+
+
+def test_instantaneous_power_is_beside_the_average(watch):
+    gpu = watch(scenarios.hgx_h100() | {"gpu.field.186": "u32:698500"}).tick().gpu[0]
+
+    assert (gpu.power_w, gpu.power_instant_w) == (512.345, 698.5)
+
+
 def test_nvlink_throughput_is_the_growth_of_the_link_counters(watch):
     sampler = watch(scenarios.hgx_h100())
     first = sampler.tick()

@@ -133,6 +133,7 @@ class TestTheGrid:
         assert columns[60] == ["state", "node", "gpu", "util", "mem", "power", "temp", "ranks"]
         assert columns[80] == ["state", "node", "gpu", "util", "curve", "mem", "power", "temp", "sm_clock", "ranks"]
         assert set(columns[80]) < set(columns[120]) < set(columns[200])
+        assert "model" in columns[120]
 
     def test_every_gpu_field_has_a_column(self):
         assert {column.key for column in COLUMNS} == set(GpusView.kind.fields)

@@ -102,8 +102,8 @@ class TestOverview:
     async def test_m_shows_the_next_heat_map_metric(self):
         async with running(demo().app(), size=WIDE) as pilot:
             titles = (
-                "memory %", "power W", "temperature °C", "SM clock GHz", "NVLink RX + TX GiB/s",
-                "PCIe RX + TX GiB/s", "throttling % of time", "util %",
+                "memory %", "power W", "temperature °C", "SM clock GHz", "NVLink RX + TX GB/s",
+                "PCIe RX + TX GB/s", "throttling % of time", "util %",
             )  # fmt: skip
             for title in titles:
                 await pilot.press("m")

@@ -18,6 +18,10 @@ NOTABLE: Final = 0.1
 _NAME, _VALUE, _PAIR, _CHANGE = 23, 8, 20, 9
 #: Formats by the suffix of the metric name.
 _UNITS: Final[dict[str, Callable[[float], str]]] = {
+    "link_rx_bytes_s": format.link_rate,
+    "link_tx_bytes_s": format.link_rate,
+    "pcie_rx_bytes_s": format.link_rate,
+    "pcie_tx_bytes_s": format.link_rate,
     "_bytes_s": lambda value: f"{format.size_compact(value)}/s",
     "_bytes": format.size_compact,
     "_pct": lambda value: f"{format.percent(value)} %",

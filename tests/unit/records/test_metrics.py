@@ -37,7 +37,7 @@ def test_derived_metric_is_unknown_when_an_input_is_unknown():
     assert memory.read(gpu, None) is None and memory.read(None, info) is None and memory_pct(None, info) is None
     traffic = by_name(GPU)["nvlink"]
     assert traffic.read(gpu) is None
-    gpu.nvlink_rx_bytes_s = 2 << 30
+    gpu.nvlink_rx_bytes_s = 2e9
     assert traffic.read(gpu) == 2.0
 
 

@@ -148,7 +148,7 @@ def test_describe_lists_tables_and_short_views(tmp_path, open_queries):
 def test_describe_table_lists_column_types_units_and_descriptions(tmp_path, open_queries, question):
     rows = open_queries(a_session(tmp_path, [gpu(1)]).path)(question)
 
-    assert ("power_w", "DOUBLE", "W", "power of the board") in rows
+    assert ("power_w", "DOUBLE", "W", "power of the board; on most GPUs the driver's average over one second") in rows
     assert ("energy_j", "DOUBLE", "J", "energy used since the driver was loaded") in rows
 
 

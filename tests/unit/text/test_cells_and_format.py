@@ -79,6 +79,9 @@ SECOND = 1_000_000_000
         (format.size_compact(812 << 20), "812M"),
         (format.byte_rate(1.2 * (1 << 30)), "1.2 GiB/s"),
         (format.bandwidth(478e9), "478 GB/s"),
+        (format.link_rate(24.66e9), "24.7 GB/s"),
+        (format.link_rate(0), "0 GB/s"),
+        (format.link_rate(1.2e7), "0.01 GB/s"),
         (format.bandwidth(26.562e9), "26.6 GB/s"),
         (format.bandwidth(3.125e9), "3.12 GB/s"),
         (format.port_speed(50e9), "400 Gb/s"),
@@ -117,7 +120,8 @@ def test_a_compact_size_has_five_characters_at_most(value: int):
 @pytest.mark.parametrize(
     "write",
     [format.count, format.number, format.percent, format.whole, format.size, format.size_compact, format.byte_rate,
-     format.rate, format.age, format.duration, format.duration_compact, format.clock_time, format.date_time],
+     format.link_rate, format.rate, format.age, format.duration, format.duration_compact, format.clock_time,
+     format.date_time],
 )  # fmt: skip
 def test_unknown_value_is_formatted_as_a_dash(write):
     assert write(None) == "–"

@@ -111,10 +111,8 @@ def test_node_text_has_nominal_and_measured_bandwidths():
                 pcie_rx_bytes_s=1e9)]  # fmt: skip
     text = to_text(fleet_of(hgx_facts("n1", down=["mlx5_2"]), more=more), "n1")
 
-    assert (
-        "├─ GPU0  PCIe 5 x16 63 GB/s (now 953.7 MiB/s in, – out)  NVLink to NVSwitch 18 × 26.6 GB/s = 478 GB/s" in text
-    )
-    assert "(now 93.1 GiB/s in, 92.2 GiB/s out)" in text
+    assert "├─ GPU0  PCIe 5 x16 63 GB/s (now 1.00 GB/s in, – out)  NVLink to NVSwitch 18 × 26.6 GB/s = 478 GB/s" in text
+    assert "(now 100 GB/s in, 99.0 GB/s out)" in text
     assert "NIC2  PCIe 5 x16 63 GB/s  mlx5_2  down" in text
     assert "GPU0-7 with each other: peer access: read, write and atomics over NVLink; 478 GB/s over NVSwitch" in text
 

@@ -173,6 +173,11 @@ def _slot(row: GpuRow) -> str | None:
     return f"{info.pcie_gen}x{info.pcie_width}" if info and info.pcie_gen and info.pcie_width else None
 
 
+def _model(name: str | None) -> str:
+    """The model without its vendor, which all GPUs here have in common."""
+    return text_or_unknown(name and name.removeprefix("NVIDIA "))
+
+
 #: Columns that are not metrics, each behind that of a metric.
 _BETWEEN: Final[dict[str, tuple[ColumnField[GpuRow], ...]]] = {
     "util": (
@@ -189,7 +194,7 @@ FIELDS: Final[dict[str, ColumnField[GpuRow]]] = keyed(
     column_field("gpu", "gpu", lambda row: row.index, format.integer, plain_style),
     *metric_columns(METRICS, lambda metric, row: metric.read(row.gpu, row.info), fresh_style, _BETWEEN),
     ColumnField("ranks", "ranks", ranks_text, lambda row: row.ranks or None, plain_style),
-    column_field("model", "model", attribute("info", "name"), text_or_unknown, plain_style, natural),
+    column_field("model", "model", attribute("info", "name"), _model, plain_style, natural),
     column_field("driver", "driver", attribute("info", "driver"), text_or_unknown, plain_style, natural),
     column_field("uuid", "uuid", lambda row: row.uuid, text_or_unknown, plain_style),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from ....records import Gpu, GpuInfo, GpuLink, GpuProcess
 from ....records.metrics import GPU as METRICS
 from ....records.metrics import MetricPlot
 from ....text.cells import clean, fit, width_of
-from ....text.format import UNKNOWN, byte_rate, count, integer, percent, size, size_compact, whole
+from ....text.format import UNKNOWN, count, integer, link_rate, percent, size, size_compact, whole
 from ...models.column import text_or_unknown
 from ...models.detail import Fact, PageItem, fact_lines, section
 from ...models.plot import Plot
@@ -90,7 +90,8 @@ def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
     yield Fact("memory", f"{size(now.mem_used_bytes)} of {size(total)}   util {_pct(now.mem_util_pct)}   "
                          f"bandwidth {_pct(now.dram_pct)}   BAR1 {size(now.bar1_used_bytes)}")  # fmt: skip
     energy_kj = None if now.energy_j is None else round(now.energy_j / 1000)
-    yield Fact("power", f"{whole(now.power_w)} of {whole(limit)} W   {count(energy_kj)} kJ since driver load")
+    instant = "" if now.power_instant_w is None else f"now {whole(now.power_instant_w)} W   "
+    yield Fact("power", f"{whole(now.power_w)} of {whole(limit)} W   {instant}{count(energy_kj)} kJ since driver load")
     yield Fact("temperature", f"{whole(now.temp_c)} °C   memory {whole(now.mem_temp_c)} °C   fan {_pct(now.fan_pct)}")
     clocks = _clocks(now.sm_clock_mhz, now.mem_clock_mhz, now.video_clock_mhz)
     yield Fact("clocks", f"{clocks}   P{integer(now.pstate)}")
@@ -98,8 +99,8 @@ def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
     shares = [f"{clean(name)} {share:.0f} %" for name, share in now.clocks_event_share_pct.items() if share >= 0.5]
     if shares:
         yield Fact("throttle time", ", ".join(shares))
-    yield Fact("NVLink", f"RX {byte_rate(now.nvlink_rx_bytes_s)}   TX {byte_rate(now.nvlink_tx_bytes_s)}")
-    yield Fact("PCIe", f"RX {byte_rate(now.pcie_rx_bytes_s)}   TX {byte_rate(now.pcie_tx_bytes_s)}")
+    yield Fact("NVLink", f"RX {link_rate(now.nvlink_rx_bytes_s)}   TX {link_rate(now.nvlink_tx_bytes_s)}")
+    yield Fact("PCIe", f"RX {link_rate(now.pcie_rx_bytes_s)}   TX {link_rate(now.pcie_tx_bytes_s)}")
     yield from _errors(now)
 
 
@@ -193,11 +194,20 @@ def _link_line(link: GpuLink, width: int) -> Line:
     word = {True: "up", False: "down", None: UNKNOWN}[link.up]
     spans = (
         Span(f"{link.link:>3} "), Span(f"{fit(word, 5)}", status), Span(f"v{integer(link.version)} ", "muted"),
-        Span(f"RX {byte_rate(link.rx_bytes_s)}  TX {byte_rate(link.tx_bytes_s)}  of {byte_rate(link.speed_bytes_s)}  "),
-        Span(f"CRC {integer(link.crc_errors)}  replays {integer(link.replay_errors)}",
-             "warning" if link.grown else "muted"),
+        Span(f"RX {link_rate(link.rx_bytes_s)}  TX {link_rate(link.tx_bytes_s)}  of {link_rate(link.speed_bytes_s)}  "),
+        Span(_link_errors(link), "warning" if link.grown else "muted"),
     )  # fmt: skip
     return Line(cut(spans, width), PageItem("link", link.link))
+
+
+def _link_errors(link: GpuLink) -> str:
+    """The counters that links of its generation have."""
+    fields = _OLDER_LINK if link.rx_errors is None else _BLACKWELL_LINK
+    return "  ".join(f"{word} {integer(getattr(link, field))}" for word, field in fields)
+
+
+_OLDER_LINK: Final = (("CRC", "crc_errors"), ("replays", "replay_errors"))
+_BLACKWELL_LINK: Final = (("errors", "rx_errors"), ("recoveries", "recovery_errors"))
 
 
 def _pct(value: float | None) -> str:
