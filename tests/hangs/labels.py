@@ -206,6 +206,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("reads_rank_by_rank", _behind({0}, "python_lock"), launcher="plain"),
     LabelledJob("polls_many_sockets", _behind({3}, "sleep"), launcher="plain"),
     LabelledJob("negotiates_in_background", _behind({1}, "sleep"), launcher="plain"),
+    LabelledJob("hub_reads_in_threads", _behind({2}, "sleep"), launcher="plain"),
     LabelledJob("socket_beside_collective", _behind({3}, "file_io")),
     LabelledJob("lock_of_another_rank", _behind({0}, "network_io")),
     LabelledJob("two_sockets_in_a_circle", _hung("wait_cycle", {0, 1}, "network_io"), launcher="plain"),
@@ -225,6 +226,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("mesh_of_three", _behind({6}, "network_io"), nodes=4),
     # a thread other than the main one trains
     LabelledJob("trains_in_a_thread", _behind({2}, "sleep"), watched="8s"),
+    LabelledJob("reduces_in_background", _behind({2}, "file_io", "python_lock")),
     LabelledJob("trains_in_an_executor", _behind({1}, "network_io"), watched="8s"),
     LabelledJob("engine_and_workers", _behind({3}, "python_lock"), watched="8s"),
     # other frameworks
@@ -257,6 +259,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("deepspeed_offload", _behind({1}, "file_io"), needs=("deepspeed",), watched="8s"),
     # healthy jobs
     LabelledJob("threads_train", MOVING),
+    LabelledJob("negotiates_and_trains", MOVING, launcher="plain"),
     LabelledJob("engine_schedules", MOVING),
     LabelledJob("pipeline_runs", MOVING),
     LabelledJob("saves_in_a_thread", MOVING),
