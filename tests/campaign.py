@@ -73,7 +73,7 @@ def parts() -> dict[str, Part]:
                 "40 faults": ["-m", "tests.watch.night", "--jobs", "40"],
                 "24 hours": ["-m", "tests.watch.replay_healthy", "--hours", "24"],
             },
-            [["-m", "tests.watch.night", "--jobs", "6", "--stall-s", "6", "--without-slow"]],
+            [["-m", "tests.watch.night", "--jobs", "6", "--stall-s", "6"]],
         ),
         "faults": Part(
             "every fault, three times; writes tests/faults/RESULTS.md",

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from ..analysis.hang.diagnosis import Judgement
 from ..analysis.live_progress import Signs, live_progress, prevailing
 from ..analysis.rank_progress import RankProgress, progress_of
+from ..analysis.stalls import JobKey
 from ..core.store import ProcessKey, RankNow, Store
 from ..core.versioned_table import Table
 from ..records.kinds import is_gone
@@ -30,15 +33,16 @@ def progress_in(store: Store) -> Mapping[ProcessKey, RankProgress]:
 def current_progress(store: Store, judgements: Sequence[Judgement]) -> Mapping[ProcessKey, RankProgress]:
     """The progress of live ranks by process; `judgements` are those on their jobs."""
     verdicts = verdict_progress(store.ranks, judgements)
-    jobs: dict[tuple[str, int], list[Signs]] = {}
-    transfers: dict[tuple[str, int], Mapping[int, bool | None]] = {}
+    jobs: dict[JobKey, list[Signs]] = {}
+    trained: dict[JobKey, bool] = {}
+    transfers: dict[JobKey, Mapping[int, bool | None]] = {}
     for key, now in store.ranks.items():
         if not is_gone(now.rank) and now.stat is not None:
             job = (now.rank.job, now.rank.attempt)
             if job not in jobs:
                 jobs[job], transfers[job] = [], _transfers(store, job)
             moves = None if now.rank.rank is None else transfers[job].get(now.rank.rank)
-            jobs[job].append(_signs(store, key, now, moves))
+            jobs[job].append(_signs(store, key, now, moves, trained))
     progress = {**verdicts}
     for ranks in jobs.values():
         for key, live in live_progress(ranks, LEAST_S).items():
@@ -46,12 +50,14 @@ def current_progress(store: Store, judgements: Sequence[Judgement]) -> Mapping[P
     return progress
 
 
-def _transfers(store: Store, job: tuple[str, int]) -> Mapping[int, bool | None]:
+def _transfers(store: Store, job: JobKey) -> Mapping[int, bool | None]:
     """Rank → whether its GPU exchanges data with others; empty without GPUs."""
     return signs_of(store).transfers(*job) if len(store.gpu_processes) else {}
 
 
-def _signs(store: Store, key: ProcessKey, now: RankNow, transfers: bool | None) -> Signs:
+def _signs(
+    store: Store, key: ProcessKey, now: RankNow, transfers: bool | None, trained: dict[JobKey, bool]
+) -> Signs:  # fmt: skip
     rank, stat, place = now.rank, now.stat, current_place(now)
     assert stat is not None
     made = store.steps.newest((rank.job, rank.attempt, rank.rank), 1) if rank.rank is not None else None
@@ -59,8 +65,10 @@ def _signs(store: Store, key: ProcessKey, now: RankNow, transfers: bool | None) 
     step_age_s = (stat.mono - made[1][0].mono) / 1e9 if made is not None and is_own else None
     if place is None:
         return Signs(key, stat.t, stat.step, step_age_s, transfers=transfers)
+    signs = signs_of(store)
+    facts = replace(signs.facts(key, place), activity=signs.activity(key, now, place, trained))
     return Signs(
-        key, stat.t, stat.step, step_age_s, signs_of(store).facts(key, place), (stat.t - place.sampled) / 1e9,
+        key, stat.t, stat.step, step_age_s, facts, (stat.t - place.sampled) / 1e9,
         (place.sampled - place.path_since) / 1e9, place.samples, now.places,
         0 if now.quiet_since is not None else place.moved_bytes, transfers,
     )  # fmt: skip

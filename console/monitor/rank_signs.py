@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
-from ..analysis.places import PlaceFacts, place_facts
+from ..analysis.late_rank import HORIZON_S, MOST_SAMPLES, PlaceSample
+from ..analysis.places import Activity, PlaceFacts, place_facts
 from ..analysis.stacks.frames import Reader
+from ..analysis.stalls import JobKey
 from ..core.store import ProcessKey, RankNow, Store
 from ..records import Place
 from .hang import hang_models
@@ -15,6 +18,8 @@ from .rank_gpus import gpu_figures
 
 #: ns. An older sample of a place says nothing of the present: nodes that cannot afford samples take them rarely.
 FRESH_NS: Final = 60_000_000_000
+#: Steps, or samples in a collective that moves data, from which a rank has trained: what it sets up later is no start.
+LEAST_TRAINED: Final = 3
 #: Distinct stacks whose meaning is kept; nodes are untrusted.
 MOST_STACKS: Final = 16_384
 
@@ -27,21 +32,75 @@ class RankSigns:
         self._reader: Reader | None = None
         self._facts: dict[ProcessKey, tuple[Place, PlaceFacts]] = {}
         self._read = 0
+        self._samples: dict[ProcessKey, deque[PlaceSample]] = {}
+        self._exchanges: dict[ProcessKey, int] = {}  # samples in a collective that moved data
         self._store: Store = proxy(store)  # else a store would never be freed
 
     def facts(self, key: ProcessKey, place: Place) -> PlaceFacts:
         """The meaning of the place of a rank; the same one until it changes."""
         cached = self._facts.get(key)
-        if cached is not None and (cached[0] is place or cached[0].frames == place.frames):
+        if cached is not None and cached[0] is place:
             return cached[1]
+        facts = cached[1] if cached is not None and cached[0].frames == place.frames else self._read_facts(place)
+        self._facts[key] = (place, facts)
+        self._keep(key, place, facts)
+        return facts
+
+    def activity(self, key: ProcessKey, now: RankNow, place: Place, trained: dict[JobKey, bool]) -> Activity | None:
+        """What a rank is busy with apart from training; one that has trained does not start. `trained` is a cache."""
+        activity, job = self.facts(key, place).activity, (now.rank.job, now.rank.attempt)
+        if activity != "starting":
+            return activity
+        if job not in trained:
+            trained[job] = self.has_trained(*job)
+        return None if trained[job] else activity
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether any rank has light samples."""
+        return bool(self._samples)
+
+    def samples(self, key: ProcessKey) -> Sequence[PlaceSample]:
+        """The recent light samples of a rank, oldest first."""
+        return self._samples.get(key, ())
+
+    def has_trained(self, job: str, attempt: int) -> bool:
+        """Whether a rank of a job has made steps, or exchanged data in collectives, while it was watched."""
+        for key, now in self._store.ranks.items():
+            rank = now.rank
+            if (rank.job, rank.attempt) != (job, attempt):
+                continue
+            if self._exchanges.get(key, 0) >= LEAST_TRAINED:
+                return True
+            made = None if rank.rank is None else self._store.steps.newest((job, attempt, rank.rank), LEAST_TRAINED)
+            if made is not None and made[0] == key[1:] and len(made[1]) >= LEAST_TRAINED:
+                return True
+        return False
+
+    def _keep(self, key: ProcessKey, place: Place, facts: PlaceFacts) -> None:
+        samples = self._samples.setdefault(key, deque(maxlen=MOST_SAMPLES))
+        at_s = place.sampled / 1e9
+        if samples and at_s <= samples[-1].at_s:
+            return
+        while samples and at_s - samples[0].at_s > HORIZON_S:
+            samples.popleft()
+        samples.append(PlaceSample(at_s, facts.cls, facts.activity, place.slept))
+        if facts.cls == "collective" and facts.activity is None and place.moved_bytes:
+            self._exchanges[key] = self._exchanges.get(key, 0) + 1
+
+    def _read_facts(self, place: Place) -> PlaceFacts:
         models = self._store.console.hang_models if self._store.console else ()
         if self._reader is None or models != self._models or self._read >= MOST_STACKS:
             self._reader, self._models, self._read = Reader(hang_models(self._store)), models, 0
-            self._facts = {of: entry for of, entry in self._facts.items() if of in self._store.ranks}
+            self._forget()
         self._read += 1
-        facts = place_facts(place.frames, self._reader)
-        self._facts[key] = (place, facts)
-        return facts
+        return place_facts(place.frames, self._reader)
+
+    def _forget(self) -> None:
+        """Drop processes that are no longer ranks."""
+        for table in (self._facts, self._samples, self._exchanges):
+            for key in [key for key in table if key not in self._store.ranks]:
+                del table[key]
 
     def transfers(self, job: str, attempt: int) -> Mapping[int, bool | None]:
         """By rank, whether its GPU exchanges data with others."""

@@ -1,4 +1,4 @@
-"""Detects jobs that stand still: when to diagnose them automatically, and what to report."""
+"""Detects jobs that stand still or wait for a late rank: when to diagnose them automatically, and what to report."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement
 from ..analysis.hang.progress import works
+from ..analysis.late_rank import PlaceSample, late_rank
 from ..analysis.places import PATIENT, own_call
 from ..analysis.stalls import LEAST_STEPS, JobKey, RankActivity, Suspicion, suspicions
 from ..config.sections import WatchConfig
@@ -20,6 +21,7 @@ from ..core.derived import Throttle
 from ..core.store import ProcessKey, RankNow, Store
 from ..records import Rank
 from ..records.kinds import is_gone
+from ..text.format import seconds
 from ..text.nodeset_fold import fold_numbers
 from .hang import evaluation, verdict_finding
 from .rank_signs import current_place, quiet_s, signs_of
@@ -29,6 +31,8 @@ EVERY_S, PAUSE = 1.0, 50.0
 #: Seconds until a job that is not hung is diagnosed again, if it still appears to stand still; doubles each time.
 #: A hung job is diagnosed again after the longest.
 AGAIN_S, LONGEST_S = 30.0, 600.0
+#: Seconds for which a job that was slow must not appear so until it is diagnosed again.
+RELEASE_S: Final = 120.0
 #: Newest steps of a rank from which the duration of a step is taken.
 MOST_STEPS: Final = 9
 
@@ -43,6 +47,8 @@ class _Diagnosed(msgspec.Struct):
     pause_s: float = AGAIN_S / 2  # until then
     is_reported: bool = False  # its verdict is a finding
     timed_out: int = 0  # consecutive diagnoses in which no stack was read in time
+    slow_s: float | None = None  # monotonic; when it last appeared to be slow, not to stand still
+    instead: tuple[FindingDraft, ...] | None = None  # findings in place of that of its verdict; None: that one
 
 
 class StallWatch:
@@ -59,7 +65,7 @@ class StallWatch:
         self._config = config
 
     def due(self, *, at_once: bool = False) -> tuple[Suspicion, ...]:
-        """The jobs to diagnose now: those that appear to stand still, and hung ones that do so no longer.
+        """The jobs to diagnose now: those that appear to stand still or slow, and reported ones that do so no longer.
 
         Evaluates once a second, and with `at_once` in any case.
         """
@@ -68,11 +74,16 @@ class StallWatch:
         with self._throttle.running():
             activities = list(self._activities())
             suspected = suspicions(activities, self._config.stall_s)
+            suspected += self._late({each.job for each in suspected})
         now_s = self._clock()
-        wanted = [each for each in suspected if self._begins(each.job, now_s)]
+        wanted = [each for each in suspected if self._begins(each, now_s)]
         alive = {(rank.job, rank.attempt) for rank in activities}
         for job in sorted(self._diagnosed.keys() - {each.job for each in suspected}):
-            entry = self._diagnosed.pop(job)
+            entry = self._diagnosed[job]
+            is_recent = entry.slow_s is not None and now_s - entry.slow_s < RELEASE_S
+            if job in alive and (is_recent or entry.instead == ()):
+                continue
+            del self._diagnosed[job]
             if entry.is_reported and job in alive:  # a hung job that was killed stays reported
                 wanted.append(Suspicion(job, 0.0, (), "it makes progress again"))
         return tuple(wanted)
@@ -83,20 +94,33 @@ class StallWatch:
         now_s = self._clock()
         drafts = {job: draft for job, each in judgements.items() if (draft := _finding(each)) is not None}
         for suspicion in jobs:
-            if not suspicion.since_s:
-                continue
-            judgement = judgements.get(suspicion.job)
-            entry = self._diagnosed.setdefault(suspicion.job, _Diagnosed(now_s))
-            entry.timed_out = entry.timed_out + 1 if judgement is not None and _is_late(judgement) else 0
-            if (judgement is None or not judgement.view.captured) and entry.timed_out != 1:
-                drafts[suspicion.job] = _unread(suspicion)  # once may be a busy node
-            draft = drafts.get(suspicion.job)
-            if draft is None and suspicion.is_silent and judgement is not None and self._is_confirmed(judgement):
-                draft = drafts[suspicion.job] = self._silent(suspicion)
-            is_hung = draft is not None and draft.severity == "error"
-            entry.pause_s = LONGEST_S if is_hung else min(LONGEST_S, 2 * entry.pause_s)
-            entry.due_s, entry.is_reported = now_s + entry.pause_s, draft is not None
-        return list(drafts.values())
+            if suspicion.since_s:
+                judgement, draft = judgements.get(suspicion.job), drafts.get(suspicion.job)
+                entry = self._diagnosed.setdefault(suspicion.job, _Diagnosed(now_s))
+                entry.instead = self._instead(suspicion, judgement, draft, entry)
+                reported = (draft,) if entry.instead is None and draft is not None else entry.instead or ()
+                is_known = any(_is_error(each) or suspicion.late is not None for each in reported)
+                entry.pause_s = LONGEST_S if is_known else min(LONGEST_S, 2 * entry.pause_s)
+                entry.due_s, entry.is_reported = now_s + entry.pause_s, bool(reported)
+        findings: list[FindingDraft] = []
+        for job in sorted(drafts.keys() | self._diagnosed.keys()):
+            of_verdict = (drafts[job],) if job in drafts else ()
+            instead = self._diagnosed[job].instead if job in self._diagnosed else None
+            findings += of_verdict if instead is None or any(map(_is_error, of_verdict)) else instead
+        return findings
+
+    def _instead(
+        self, suspicion: Suspicion, judgement: Judgement | None, draft: FindingDraft | None, entry: _Diagnosed
+    ) -> tuple[FindingDraft, ...] | None:
+        """The findings of a job in place of `draft`, which is that of its verdict; None: that one."""
+        entry.timed_out = entry.timed_out + 1 if judgement is not None and _is_late(judgement) else 0
+        if suspicion.late is not None:
+            return None if draft is not None and _confirms(draft, suspicion.late) else ()
+        if (judgement is None or not judgement.view.captured) and entry.timed_out != 1:
+            return (_unread(suspicion),)  # once may be a busy node
+        if draft is None and suspicion.is_silent and judgement is not None and self._is_confirmed(judgement):
+            return (self._silent(suspicion),)
+        return None
 
     def _is_confirmed(self, judgement: Judgement) -> bool:
         """Whether a capture shows every rank where its samples do, without input or output, and the job still silent.
@@ -136,9 +160,29 @@ class StallWatch:
     def _judgements(self) -> Sequence[Judgement]:
         return evaluation(self._store).judgements() if len(self._store.captures) else ()
 
-    def _begins(self, job: JobKey, now_s: float) -> bool:
+    def _late(self, stalled: set[JobKey]) -> Iterator[Suspicion]:
+        """The jobs whose ranks lastingly wait for one rank while steps advance, but those in `stalled`."""
+        if not self._signs.has_samples:
+            return
+        samples: dict[JobKey, dict[int, Sequence[PlaceSample]]] = {}
+        newest: dict[str, int] = {}
+        for key, now in self._store.ranks.items():
+            rank = now.rank
+            if not is_gone(rank) and rank.rank is not None:
+                samples.setdefault((rank.job, rank.attempt), {})[rank.rank] = self._signs.samples(key)
+                newest[rank.job] = max(rank.attempt, newest.get(rank.job, 0))
+        for job, ranks in sorted(samples.items()):
+            late = late_rank(ranks) if job not in stalled and newest[job[0]] == job[1] else None
+            if late is not None:
+                text = f"the others wait for rank {late.rank} for {seconds(late.since_s)}, while steps advance"
+                yield Suspicion(job, late.since_s, (), text, late=late.rank)
+
+    def _begins(self, suspicion: Suspicion, now_s: float) -> bool:
         """Whether a diagnosis of the job is due; the next one is then due after a pause, even if this one fails."""
-        entry = self._diagnosed.setdefault(job, _Diagnosed(now_s))
+        entry = self._diagnosed.setdefault(suspicion.job, _Diagnosed(now_s))
+        if (suspicion.late is not None) is not (entry.slow_s is not None):
+            entry.due_s = now_s  # slow until now, and it stands still: or the reverse
+        entry.slow_s = None if suspicion.late is None else now_s
         is_due = now_s >= entry.due_s
         if is_due:
             entry.due_s = now_s + max(AGAIN_S, entry.pause_s)
@@ -146,6 +190,7 @@ class StallWatch:
 
     def _activities(self) -> Iterator[RankActivity]:
         transfers: dict[JobKey, Mapping[int, bool | None]] = {}
+        trained: dict[JobKey, bool] = {}
         for key, now in self._store.ranks.items():
             rank, stat = now.rank, now.stat
             if is_gone(rank) or stat is None:
@@ -165,7 +210,7 @@ class StallWatch:
             asleep_s = 0.0 if now.asleep_since is None else (stat.mono - now.asleep_since) / 1e9
             yield RankActivity(
                 rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._config.every_s,
-                **self._place(key, now), advances=self._transfers(rank, transfers),
+                **self._place(key, now, trained), advances=self._transfers(rank, transfers),
             )  # fmt: skip
 
     def _transfers(self, rank: Rank, by_job: dict[JobKey, Mapping[int, bool | None]]) -> bool | None:
@@ -177,8 +222,8 @@ class StallWatch:
             by_job[job] = self._signs.transfers(*job)
         return by_job[job].get(rank.rank)
 
-    def _place(self, key: ProcessKey, now: RankNow) -> dict[str, Any]:
-        """The fields of a rank that its light stack samples show; none where they are old."""
+    def _place(self, key: ProcessKey, now: RankNow, trained: dict[JobKey, bool]) -> dict[str, Any]:
+        """The fields of a rank that its light stack samples show; none where they are old. `trained` is a cache."""
         place = current_place(now)
         if place is None:
             return {}
@@ -188,8 +233,17 @@ class StallWatch:
             "samples": place.samples,
             "longest_quiet_s": now.longest_quiet_s,
             "quiet_s": None if place.moved_bytes is None else quiet_s(now),
-            "is_patient": self._signs.facts(key, place).activity in PATIENT,
+            "is_patient": self._signs.activity(key, now, place, trained) in PATIENT,
         }
+
+
+def _is_error(draft: FindingDraft) -> bool:
+    return draft.severity == "error"
+
+
+def _confirms(draft: FindingDraft, rank: int) -> bool:
+    """Whether a finding names this rank, too, as the one that the others wait for."""
+    return draft.id == "straggler" and draft.culprits == (f"rank {rank}",)
 
 
 def _is_late(judgement: Judgement) -> bool:

@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import pytest
 
 from gconsole.analysis.stalls import Suspicion
@@ -198,7 +199,9 @@ def test_a_job_whose_stacks_cannot_be_read_is_a_warning_without_a_culprit():
 
 
 class SpinningJob(WatchedJob):
-    """Two ranks that never sleep, with a light stack sample each every `every_s`."""
+    """Two ranks that never sleep, with a light stack sample each every `every_s`; both are in the calls `inner`."""
+
+    inner: tuple[StackFrame, ...] = ()
 
     def spin(self, seconds, *, moved_bytes=(0, 0), paths=("poll", "poll"), every_s=10, frames=()):
         due = []
@@ -212,8 +215,8 @@ class SpinningJob(WatchedJob):
         at = self.at_s * SECOND
         before = self.store.ranks[("node1", 100 + rank, 7)].place
         path = path if isinstance(path, str) else path(self.at_s)
-        same = before is not None and before.frames[-1].function == path
-        stack = (StackFrame("main", TRAIN, 3), *frames, StackFrame(path, TRAIN, 9))
+        same = before is not None and any(frame.function == path for frame in before.frames)
+        stack = (StackFrame("main", TRAIN, 3), *frames, StackFrame(path, TRAIN, 9), *self.inner)
         return Place(
             **self.head(rank), frames=stack, since=at,
             path_since=before.path_since if same else at, sampled=at, samples=before.samples + 1 if same else 1,
@@ -306,3 +309,98 @@ def test_longer_silences_that_ended_raise_the_limit():
     job.spin(50)
     job.spin(10, moved_bytes=(50_000, 50_000))
     assert job.spin(60, paths=("poll", "poll")) == []
+
+
+ALL_REDUCE = StackFrame("all_reduce", C10D, 3000)
+
+
+class TrainingJob(SpinningJob):
+    """Two ranks that train, exchanging data; the late one is never seen in a collective."""
+
+    def train(self, seconds, *, late=1):
+        due = []
+        for _ in range(seconds):
+            due += self.run(1, switches=(30.0, 30.0), state="R")
+            if self.at_s % 10 == 0:
+                for rank in (0, 1):
+                    inner = () if rank == late else (ALL_REDUCE,)
+                    place = self.place(rank, "forward", 50_000, ())
+                    self.store.apply([msgspec.structs.replace(place, frames=(*place.frames, *inner))])
+        return due
+
+    def capture_training(self, late):
+        """What a diagnosis would capture: in every sample, all but the late rank are in a collective."""
+        stacks = []
+        for sample in range(12):
+            for rank in (0, 1):
+                at = (self.at_s - 6) * SECOND + sample * SECOND // 2
+                inner = () if rank == late else (ALL_REDUCE,)
+                stacks.append(
+                    Stack(
+                        **self.head(rank, t=at), capture=f"c{self.at_s}", sample=sample, status="ok", looked=at,
+                        proc_state="R", ctx_switches=sample * 30, thread_name="MainThread",
+                        frames=(StackFrame("main", TRAIN, 3), StackFrame("forward", TRAIN, 9 + sample % 2), *inner),
+                    )
+                )  # fmt: skip
+        self.store.apply(stacks)
+
+
+def test_job_whose_ranks_lastingly_wait_for_one_is_diagnosed_and_reported_once():
+    job = TrainingJob()
+    assert job.train(50) == []
+    job.capture_training(late=1)
+    [(_, [suspicion])] = job.train(20)
+    assert suspicion.late == 1
+    [finding] = job.watch.diagnosed([suspicion])
+    assert (finding.id, finding.severity, finding.culprits) == ("straggler", "warning", ("rank 1",))
+    assert job.train(int(LONGEST_S) - 60) == []
+
+
+def test_late_rank_that_the_capture_does_not_show_is_not_reported():
+    job = TrainingJob()
+    job.train(50)
+    job.capture_training(late=0)
+    [(_, [suspicion])] = job.train(20)
+    assert job.watch.diagnosed([suspicion]) == []
+    assert job.watch.diagnosed([]) == [], "also not after the diagnosis of another job"
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        StackFrame("evaluate", TRAIN, 5),
+        StackFrame("save", "/venv/lib/python3.11/site-packages/torch/serialization.py", 940),
+    ],
+    ids=["evaluates", "saves"],
+)
+def test_job_that_evaluates_or_saves_is_not_slow(inner):
+    job = TrainingJob()
+    job.inner = (inner,)
+    assert job.train(300) == []
+
+
+def test_late_rank_that_recovers_is_diagnosed_again_so_that_its_finding_clears():
+    job = TrainingJob()
+    job.train(50)
+    job.capture_training(late=1)
+    job.train(20)
+    job.watch.diagnosed([Suspicion(("llama", 0), 50.0, (), "", late=1)])
+    [(_, [again])] = job.train(400, late=None)
+    assert again.text == "it makes progress again"
+
+
+SETS_UP = (StackFrame("new_group", C10D, 5_000),)
+
+
+def test_set_up_of_a_group_in_mid_training_may_not_take_longer_than_a_step():
+    job = TrainingJob()
+    job.train(40, late=None)
+    job.inner = SETS_UP
+    [(_, [suspicion]), *_] = job.spin(80, paths=("set_up", "set_up"))
+    assert suspicion.since_s >= 30.0
+
+
+def test_set_up_of_a_group_before_any_step_may():
+    job = TrainingJob()
+    job.inner = SETS_UP
+    assert job.spin(300, paths=("set_up", "set_up")) == []

@@ -106,8 +106,8 @@ def candidates() -> dict[Kind, list[LabelledJob]]:
     }
 
 
-def drawn(jobs: int, seed: int, in_turn: Sequence[Kind] = IN_TURN) -> list[Step]:
-    """The steps of a night with so many faults, of these kinds in turn, a healthy job after each."""
+def drawn(jobs: int, seed: int) -> list[Step]:
+    """The steps of a night with so many faults, a healthy job after each."""
     chance, pools = random.Random(seed), candidates()
     queues: dict[Kind, list[LabelledJob]] = {kind: [] for kind in pools}
 
@@ -116,7 +116,7 @@ def drawn(jobs: int, seed: int, in_turn: Sequence[Kind] = IN_TURN) -> list[Step]
             queues[kind] = chance.sample(pools[kind], len(pools[kind]))
         return Step(kind, queues[kind].pop())
 
-    return [step for number in range(jobs) for step in (next_of(in_turn[number % len(in_turn)]), next_of("healthy"))]
+    return [step for number in range(jobs) for step in (next_of(IN_TURN[number % len(IN_TURN)]), next_of("healthy"))]
 
 
 class Night:
@@ -215,10 +215,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=40, help="number of faults")
     parser.add_argument("--seed", type=int, default=1, help="which jobs are drawn")
     parser.add_argument("--stall-s", type=float, default=10.0, help="[watch] stall_s")
-    parser.add_argument("--without-slow", action="store_true", help="no slow jobs, which the watch does not find yet")
     options = parser.parse_args()
-    in_turn = [kind for kind in IN_TURN if kind != "slow" or not options.without_slow]
-    steps, began = drawn(options.jobs, options.seed, in_turn), time.monotonic()
+    steps, began = drawn(options.jobs, options.seed), time.monotonic()
     with night(options.stall_s) as running:
         for step in steps:
             running.run(step)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from jobs import gloo_environment, start_torchrun
 from rig import Rig
 
 from tests.hangs.labels import JOBS
-from tests.hangs.live_jobs import running
+from tests.hangs.live_jobs import running, wait_ready
 
 from .live_watch import alerts, rule, watching
 
@@ -36,6 +37,21 @@ def test_hang_is_alerted_once_also_across_a_restart(rig: Rig, needs_torch: None,
         ["rank 1"],
     )
     assert alert["verdict"]["culprits"][0]["rank"] == 1
+
+
+def test_set_up_of_a_group_in_mid_training_is_a_hang_after_stall_s(rig: Rig, needs_torch: None, tmp_path: Path) -> None:
+    nodes, log, trains_s = rig.nodes[:2], tmp_path / "alerts", 30.0
+    extra = f"[watch]\nstall_s = 6\n{rule(log)}"
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name for node in nodes], extra=extra)
+    with watching(hosts) as watch:
+        watch.wait(lambda: any("2 of 2" in event["text"] for event in watch.events("seen")))
+        variables = {**gloo_environment(rig), "TRAINS_S": f"{trains_s:g}"}
+        script = Path(__file__).parent / "jobs" / "late_new_group.py"
+        with start_torchrun(rig, nodes, 2, script, variables) as job:
+            wait_ready(job)
+            watch.wait(lambda: alerts(log))  # DEADLINE_S is as long as a set-up at the start may take
+    (alert,) = alerts(log)
+    assert (alert["finding"]["id"], alert["finding"]["culprits"]) == ("rank_missing", ["rank 2"])
 
 
 def test_heartbeat_stops_while_a_node_is_not_seen_and_goes_on_afterwards(rig: Rig, tmp_path: Path) -> None:

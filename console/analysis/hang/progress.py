@@ -188,34 +188,45 @@ def straggler(view: JobView) -> Straggler | None:
     Refuses where the others were in one long wait: that is a single event.
     """
     ranks = [state for state in view.states if len(state.classes) >= MIN_STRAGGLER_SAMPLES]
-    if len(ranks) < 2 or len(ranks) < len(view.states):
+    if len(ranks) < len(view.states) or any("p2p" in rank.classes for rank in ranks):
         return None
-    if any("p2p" in rank.classes for rank in ranks):
+    ranks.sort(key=lambda state: state.rank or 0)
+    slowest = waits_least([(_waits(state), len(state.classes)) for state in ranks])
+    if slowest is None:
         return None
-    shares = sorted((_share(rank), rank.rank or 0, rank) for rank in ranks)
-    lowest, _, slow = shares[0]
-    others = [share for share, _, _ in shares[1:]]
-    median = others[len(others) // 2]
-    if median < WAIT_SHARE or others[0] - lowest < LEAD:
-        return None
-    if _chance(slow, others[0]) * len(ranks) > CHANCE or not _alternates(shares[1:]):
+    slow, others = ranks[slowest], [state for state in ranks if state is not ranks[slowest]]
+    if not _alternates(others):
         return None
     own = Counter(cls for cls in slow.classes if cls not in WAITING)
-    return Straggler(slow, max(own, key=lambda cls: (own[cls], cls)), lowest, median, len(slow.classes))
+    shares = sorted(_waits(state) / len(state.classes) for state in others)
+    share = _waits(slow) / len(slow.classes)
+    cls = max(own, key=lambda cls: (own[cls], cls))
+    return Straggler(slow, cls, share, shares[len(shares) // 2], len(slow.classes))
 
 
-def _share(state: RankState) -> float:
-    return sum(cls in WAITING for cls in state.classes) / len(state.classes)
+def waits_least(counts: Sequence[tuple[int, int]]) -> int | None:
+    """The index of the rank that waits significantly less than all others, which mostly wait; None without one.
+
+    `counts` are (samples in which a rank waits, its samples); at least one sample of each.
+    """
+    if len(counts) < 2:
+        return None
+    shares = sorted((waits / samples, index) for index, (waits, samples) in enumerate(counts))
+    (lowest, slowest), others = shares[0], [share for share, _ in shares[1:]]
+    if others[len(others) // 2] < WAIT_SHARE or others[0] - lowest < LEAD:
+        return None
+    return slowest if _chance(*counts[slowest], others[0]) * len(counts) <= CHANCE else None
 
 
-def _chance(state: RankState, share: float) -> float:
+def _waits(state: RankState) -> int:
+    return sum(cls in WAITING for cls in state.classes)
+
+
+def _chance(waits: int, samples: int, share: float) -> float:
     """Probability that a rank waiting with this `share` is seen waiting so seldom (binomial)."""
-    samples, waits = len(state.classes), sum(cls in WAITING for cls in state.classes)
     return sum(comb(samples, k) * share**k * (1 - share) ** (samples - k) for k in range(waits + 1))
 
 
-def _alternates(others: Sequence[tuple[float, int, RankState]]) -> bool:
+def _alternates(others: Sequence[RankState]) -> bool:
     """Whether a waiting rank was woken meanwhile, so that steps pass."""
-    return any(
-        rank.wakes_s is None or rank.wakes_s * rank.watched_s >= 2 * MIN_STRAGGLER_SAMPLES for _, _, rank in others
-    )
+    return any(rank.wakes_s is None or rank.wakes_s * rank.watched_s >= 2 * MIN_STRAGGLER_SAMPLES for rank in others)

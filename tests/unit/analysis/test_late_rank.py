@@ -1,0 +1,69 @@
+"""The rank that the others lastingly wait for, by light stack samples of the ranks."""
+
+import random
+
+import pytest
+
+from gconsole.analysis.late_rank import LATE_S, PlaceSample, late_rank
+
+
+def samples(waits, *, every_s=10.0, count=8, cls="compute", activity=None, slept=False):
+    """Samples of one rank, which waits in a collective in those whose number `waits` returns True for."""
+    return [
+        PlaceSample(1_000.0 + every_s * number, "collective" if waits(number) else cls, activity, slept)
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def always(number):
+    return True
+
+
+def never(number):
+    return False
+
+
+def job(late=never, **more):
+    return {0: samples(always), 1: samples(late, **more), 2: samples(always), 3: samples(always)}
+
+
+def test_rank_that_never_waits_while_the_others_do_is_late():
+    late = late_rank(job())
+    assert late is not None
+    assert (late.rank, late.since_s) == (1, 70.0)
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        {},
+        {0: samples(never)},
+        {0: samples(always), 1: samples(always)},
+        {0: samples(never), 1: samples(never), 2: samples(always), 3: samples(always)},
+        job(lambda number: number % 3 > 0),
+        {**job(), 0: samples(always, count=5)},
+        {rank: samples(always if rank else never, every_s=LATE_S / 8) for rank in range(4)},
+        {rank: samples(always if rank else never, slept=True) for rank in range(4)},
+        job(cls="p2p"),
+    ],
+    ids=["no ranks", "one rank", "all wait", "two late", "waits as well", "too few", "too short", "asleep", "messages"],
+)
+def test_no_rank_is_late_where_none_stands_out_lastingly(ranks):
+    assert late_rank(ranks) is None
+
+
+@pytest.mark.parametrize("activity", ["evaluating", "compiling", "checkpointing", "starting"])
+def test_samples_before_the_end_of_another_activity_do_not_count(activity):
+    ranks = job()
+    ranks[3][4] = ranks[3][4]._replace(activity=activity)
+    assert late_rank(ranks) is None
+
+
+@pytest.mark.parametrize("waits_share", [0.0, 0.3, 0.7, 0.95])
+def test_ranks_that_are_late_in_turn_are_hardly_ever_taken_for_one_late_rank(waits_share):
+    chance = random.Random(3)
+    taken = 0
+    for _ in range(2_000):
+        ranks = {rank: samples(lambda _: chance.random() < waits_share, count=12) for rank in range(4)}
+        taken += late_rank(ranks) is not None
+    assert taken <= 20
