@@ -59,7 +59,8 @@ class Suspicion(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]  # whose main threads sleep; empty where only the step counter stands still
     text: str  # `ranks 0-6 have not run for 34 s`
     is_silent: bool = False  # no rank left its function, and the data connections of all are silent
-    late: int | None = None  # it does not stand still: the others wait for this rank in each step
+    is_slow: bool = False  # it does not stand still: its steps advance
+    late: int | None = None  # the rank that the others wait for in each step, where one stands out
 
 
 def least_stall_s(ranks: Sequence[RankActivity], stall_s: float) -> float:

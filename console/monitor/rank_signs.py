@@ -55,11 +55,6 @@ class RankSigns:
             trained[job] = self.has_trained(*job)
         return None if trained[job] else activity
 
-    @property
-    def has_samples(self) -> bool:
-        """Whether any rank has light samples."""
-        return bool(self._samples)
-
     def samples(self, key: ProcessKey) -> Sequence[PlaceSample]:
         """The recent light samples of a rank, oldest first."""
         return self._samples.get(key, ())

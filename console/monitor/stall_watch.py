@@ -1,4 +1,4 @@
-"""Detects jobs that stand still or wait for a late rank: when to diagnose them automatically, and what to report."""
+"""Detects jobs that stand still or are slow: when to diagnose them automatically, and what to report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import msgspec
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement
 from ..analysis.hang.progress import works
-from ..analysis.late_rank import PlaceSample, late_rank
 from ..analysis.places import PATIENT, own_call
 from ..analysis.stalls import LEAST_STEPS, JobKey, RankActivity, Suspicion, suspicions
 from ..config.sections import WatchConfig
@@ -21,10 +20,10 @@ from ..core.derived import Throttle
 from ..core.store import ProcessKey, RankNow, Store
 from ..records import Rank
 from ..records.kinds import is_gone
-from ..text.format import seconds
 from ..text.nodeset_fold import fold_numbers
 from .hang import evaluation, verdict_finding
 from .rank_signs import current_place, quiet_s, signs_of
+from .slow_jobs import SlowJobs, slow_findings
 
 #: Seconds between two evaluations, and the pause after one in multiples of its CPU time: at most 2 % of a core.
 EVERY_S, PAUSE = 1.0, 50.0
@@ -58,6 +57,7 @@ class StallWatch:
         self._store, self._config, self._clock = store, config, clock
         self._throttle = Throttle(EVERY_S, PAUSE, clock)
         self._signs = signs_of(store)
+        self._slow = SlowJobs(store)
         self._diagnosed: dict[JobKey, _Diagnosed] = {}
 
     def follow(self, config: WatchConfig) -> None:
@@ -74,7 +74,7 @@ class StallWatch:
         with self._throttle.running():
             activities = list(self._activities())
             suspected = suspicions(activities, self._config.stall_s)
-            suspected += self._late({each.job for each in suspected})
+            suspected += self._slow.suspicions({each.job for each in suspected})
         now_s = self._clock()
         wanted = [each for each in suspected if self._begins(each, now_s)]
         alive = {(rank.job, rank.attempt) for rank in activities}
@@ -99,7 +99,7 @@ class StallWatch:
                 entry = self._diagnosed.setdefault(suspicion.job, _Diagnosed(now_s))
                 entry.instead = self._instead(suspicion, judgement, draft, entry)
                 reported = (draft,) if entry.instead is None and draft is not None else entry.instead or ()
-                is_known = any(_is_error(each) or suspicion.late is not None for each in reported)
+                is_known = any(_is_error(each) or suspicion.is_slow for each in reported)
                 entry.pause_s = LONGEST_S if is_known else min(LONGEST_S, 2 * entry.pause_s)
                 entry.due_s, entry.is_reported = now_s + entry.pause_s, bool(reported)
         findings: list[FindingDraft] = []
@@ -114,8 +114,8 @@ class StallWatch:
     ) -> tuple[FindingDraft, ...] | None:
         """The findings of a job in place of `draft`, which is that of its verdict; None: that one."""
         entry.timed_out = entry.timed_out + 1 if judgement is not None and _is_late(judgement) else 0
-        if suspicion.late is not None:
-            return None if draft is not None and _confirms(draft, suspicion.late) else ()
+        if suspicion.is_slow:
+            return slow_findings(suspicion, draft)
         if (judgement is None or not judgement.view.captured) and entry.timed_out != 1:
             return (_unread(suspicion),)  # once may be a busy node
         if draft is None and suspicion.is_silent and judgement is not None and self._is_confirmed(judgement):
@@ -160,29 +160,12 @@ class StallWatch:
     def _judgements(self) -> Sequence[Judgement]:
         return evaluation(self._store).judgements() if len(self._store.captures) else ()
 
-    def _late(self, stalled: set[JobKey]) -> Iterator[Suspicion]:
-        """The jobs whose ranks lastingly wait for one rank while steps advance, but those in `stalled`."""
-        if not self._signs.has_samples:
-            return
-        samples: dict[JobKey, dict[int, Sequence[PlaceSample]]] = {}
-        newest: dict[str, int] = {}
-        for key, now in self._store.ranks.items():
-            rank = now.rank
-            if not is_gone(rank) and rank.rank is not None:
-                samples.setdefault((rank.job, rank.attempt), {})[rank.rank] = self._signs.samples(key)
-                newest[rank.job] = max(rank.attempt, newest.get(rank.job, 0))
-        for job, ranks in sorted(samples.items()):
-            late = late_rank(ranks) if job not in stalled and newest[job[0]] == job[1] else None
-            if late is not None:
-                text = f"the others wait for rank {late.rank} for {seconds(late.since_s)}, while steps advance"
-                yield Suspicion(job, late.since_s, (), text, late=late.rank)
-
     def _begins(self, suspicion: Suspicion, now_s: float) -> bool:
         """Whether a diagnosis of the job is due; the next one is then due after a pause, even if this one fails."""
         entry = self._diagnosed.setdefault(suspicion.job, _Diagnosed(now_s))
-        if (suspicion.late is not None) is not (entry.slow_s is not None):
+        if suspicion.is_slow is not (entry.slow_s is not None):
             entry.due_s = now_s  # slow until now, and it stands still: or the reverse
-        entry.slow_s = None if suspicion.late is None else now_s
+        entry.slow_s = now_s if suspicion.is_slow else None
         is_due = now_s >= entry.due_s
         if is_due:
             entry.due_s = now_s + max(AGAIN_S, entry.pause_s)
@@ -239,11 +222,6 @@ class StallWatch:
 
 def _is_error(draft: FindingDraft) -> bool:
     return draft.severity == "error"
-
-
-def _confirms(draft: FindingDraft, rank: int) -> bool:
-    """Whether a finding names this rank, too, as the one that the others wait for."""
-    return draft.id == "straggler" and draft.culprits == (f"rank {rank}",)
 
 
 def _is_late(judgement: Judgement) -> bool:

@@ -404,3 +404,57 @@ def test_set_up_of_a_group_before_any_step_may():
     job = TrainingJob()
     job.inner = SETS_UP
     assert job.spin(300, paths=("set_up", "set_up")) == []
+
+
+class StepCountingJob(WatchedJob):
+    """Two ranks that make steps, read every 10 s."""
+
+    step = 0.0
+
+    def count(self, seconds, step_s):
+        """Let time pass in which a step takes so long; the jobs that were due meanwhile."""
+        due = []
+        for _ in range(seconds):
+            self.at_s, self.step = self.at_s + 1, self.step + 1 / step_s
+            if self.at_s % 10 == 0:
+                self.read_step = int(self.step)
+            self.store.apply([
+                RankStat(
+                    **self.head(rank), state="moving", proc_state="R", cpu_pct=80.0, ctx_switches_s=9.0,
+                    step=self.read_step, watched_at=self.at_s // 10 * 10 * SECOND,
+                )
+                for rank in (0, 1)
+            ])  # fmt: skip
+            suspected = self.watch.due()
+            if suspected:
+                due.append((self.at_s, suspected))
+                self.watch.diagnosed(suspected)
+        return due
+
+    read_step = 0
+
+
+def test_job_whose_steps_take_lastingly_longer_is_reported_without_a_name():
+    job = StepCountingJob()
+    assert job.count(600, 0.5) == []
+    [(at_s, [suspicion])] = job.count(400, 2.0)
+    assert 1_600 + 120 <= at_s <= 1_600 + 260
+    [finding] = job.watch.diagnosed([suspicion])
+    assert (finding.id, finding.severity, finding.culprits, finding.job) == ("slow", "warning", (), "llama")
+    assert "each step takes 2 s, for 3 min now; before it took 0.5 s" in finding.text
+
+
+def test_slow_job_that_recovers_is_diagnosed_again_so_that_its_finding_clears():
+    job = StepCountingJob()
+    job.count(600, 0.5)
+    job.count(400, 2.0)
+    [(_, [again])] = job.count(400, 0.5)
+    assert again.text == "it makes progress again"
+    assert job.watch.diagnosed([again]) == []
+
+
+def test_job_that_is_slow_from_its_beginning_or_for_a_minute_is_not_reported():
+    job = StepCountingJob()
+    assert job.count(900, 2.0) == []
+    job = StepCountingJob()
+    assert job.count(600, 0.5) + job.count(100, 2.0) + job.count(600, 0.5) == []

@@ -1,0 +1,84 @@
+"""The pace of a job: the duration of its steps against its own earlier ones, from a watched step variable.
+
+Steps are grouped into windows of a minute or longer. A window is slow if three quarters of its steps are: pauses, such
+as an evaluation or a checkpoint, are one long step each and do not make it slow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median, quantiles
+from typing import Final, NamedTuple
+
+#: Seconds and readings that one window has at least.
+WINDOW_S: Final = 60.0
+LEAST_READINGS: Final = 5
+#: Windows that are not judged: the first steps compile and fill caches.
+WARM_UP: Final = 1
+#: Earlier windows that must be known, and that are kept.
+LEAST_EARLIER, MOST_EARLIER = 3, 240
+#: A slow window has this many times the median of the earlier ones, and this many times the slowest of them.
+SLOWER, ABOVE_SLOWEST = 2.0, 1.25
+#: Consecutive slow windows from which a job is slow.
+LASTING: Final = 3
+
+
+class Slowdown(NamedTuple):
+    """A job that has become slower. Durations are in seconds."""
+
+    step_s: float  # median of the slow windows
+    earlier_s: float  # median of the windows before
+    since_s: float  # for at least this long
+
+
+class Pace:
+    """The steps of one rank."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float] | None = None  # (step, instant)
+        self._window: list[float] = []  # durations of a step, by reading
+        self._began_s = 0.0
+        self._warm_up = WARM_UP
+        self._earlier: deque[float] = deque(maxlen=MOST_EARLIER)  # medians
+        self._slow: list[float] = []  # medians of the consecutive slow windows up to now
+        self._slow_since_s = 0.0
+
+    @property
+    def newest_s(self) -> float:
+        """The instant of the newest reading; 0.0 without one."""
+        return self._last[1] if self._last is not None else 0.0
+
+    def add(self, step: int, at_s: float) -> None:
+        """A reading: the rank was first seen at a step at an instant of its node's clock, in seconds."""
+        before, self._last = self._last, (step, at_s)
+        if before is None or step <= before[0] or at_s <= before[1]:
+            return  # a counter that begins again
+        if not self._window:
+            self._began_s = before[1]
+        self._window.append((at_s - before[1]) / (step - before[0]))
+        if at_s - self._began_s >= WINDOW_S and len(self._window) >= LEAST_READINGS:
+            self._close(self._window)
+            self._window = []
+
+    def _close(self, window: list[float]) -> None:
+        if self._warm_up:
+            self._warm_up -= 1
+        elif self._is_slow(quantiles(window, n=4, method="inclusive")[0]):
+            if not self._slow:
+                self._slow_since_s = self._began_s
+            self._slow = [*self._slow, median(window)][-MOST_EARLIER:]
+        else:
+            self._earlier.extend((*self._slow, median(window)))  # what ended by itself belongs to the job
+            self._slow = []
+
+    def _is_slow(self, fastest_s: float) -> bool:
+        if len(self._earlier) < LEAST_EARLIER:
+            return False
+        return fastest_s >= max(SLOWER * median(self._earlier), ABOVE_SLOWEST * max(self._earlier))
+
+    @property
+    def slowdown(self) -> Slowdown | None:
+        """How much slower the job has become; None where it is not lastingly slower."""
+        if len(self._slow) < LASTING:
+            return None
+        return Slowdown(median(self._slow), median(self._earlier), self.newest_s - self._slow_since_s)
