@@ -68,8 +68,9 @@ async def _watch(
 
     keeper = RecordingsKeeper(fleet, config.console.black_box_s)
     sentinel = Sentinel(
-        config, store, fleet, console.findings, emit, state=StateFile.of(config.cluster + "\0" + target),
-        hosts=HostsFile(config.path, read) if config.path else None, keeper=keeper, on_pass=notify,
+        config, store, fleet, console.findings, emit, crashes=console.crashes,
+        state=StateFile.of(config.cluster + "\0" + target), keeper=keeper, on_pass=notify,
+        hosts=HostsFile(config.path, read) if config.path else None,
     )  # fmt: skip
     if recording:
         await recording.start(console.recorder)

@@ -207,6 +207,10 @@ class CrashFindings:
         due = [crash for crash in self._crashes.value if is_last or is_settled(crash.course, now_rx)]
         return [draft for crash in due if (draft := _draft(crash, now_rx)) is not None]
 
+    def verdict_on(self, job: str) -> CrashVerdict | None:
+        """The verdict on a job that died, as last judged."""
+        return next((crash.verdict for crash in self._crashes.value if crash.verdict.job == job), None)
+
     def _judge(self, work: Coroutine[None, None, None]) -> None:
         self._diagnosis = asyncio.create_task(work, name="crash diagnosis")
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ...analysis.crash.verdict import CrashVerdict
 from ...analysis.finding import FINDINGS, FindingKind
 from ...analysis.hang.verdict import Verdict
 from ...records import Finding
@@ -36,7 +37,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     now_ns: int
     nodes_seen: int
     nodes_expected: int
-    verdict: Verdict | None = None
+    verdict: Verdict | CrashVerdict | None = None
     kept: str | None = None
 
 
@@ -134,7 +135,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
+def _verdict(verdict: Verdict | CrashVerdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
     return {

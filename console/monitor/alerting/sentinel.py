@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from ...analysis.crash.verdict import CrashVerdict
 from ...analysis.hang.verdict import Verdict
 from ...config import Config, ConfigError
 from ...config.diff import Changes, HostsFile
@@ -18,6 +19,7 @@ from ...core.store import Store
 from ...records import Finding
 from ...records.kinds import is_gone
 from ...text.format import plural, some
+from ..crash import CrashFindings
 from ..finding_tracker import FindingTracker
 from ..hang import verdicts
 from .actions import ActionRunner, EvidenceKeeper
@@ -58,6 +60,7 @@ class Sentinel:
 
     def __init__(
         self, config: Config, store: Store, control: SentinelControl, findings: FindingTracker, emit: Emit, *,
+        crashes: CrashFindings,
         state: StateFile, hosts: HostsFile | None = None, keeper: EvidenceKeeper | None = None,
         on_pass: Callable[[PassHealth, str], None] = lambda health, blindness: None,
     ) -> None:  # fmt: skip
@@ -65,6 +68,7 @@ class Sentinel:
         rules = compile_rules(config)
         self._config, self._store, self._control, self._findings = config, store, control, findings
         self._emit, self._state, self._hosts, self._on_pass = emit, state, hosts, on_pass
+        self._crashes = crashes
         self.alerts = AlertTracker(rules, state.read(), time.time())
         self.actions = ActionRunner(emit, keeper, self._surroundings)
         self.heartbeat = Heartbeat(emit)
@@ -206,14 +210,20 @@ class Sentinel:
         return tuple(names)
 
     def _surroundings(self, alert: Alert) -> Surroundings:
-        job = alert.findings[0].job
+        finding = alert.findings[0]
         return Surroundings(
             cluster=self._config.cluster, now_ns=time.time_ns(), nodes_seen=self.health.seen,
-            nodes_expected=self.health.expected, verdict=self._verdict_on(job) if job is not None else None,
+            nodes_expected=self.health.expected, verdict=self._verdict_on(finding),
         )  # fmt: skip
 
-    def _verdict_on(self, job: str) -> Verdict | None:
-        matching = (verdict for verdict in verdicts(self._store) if verdict.job == job)
+    def _verdict_on(self, finding: Finding) -> Verdict | CrashVerdict | None:
+        """The verdict that a finding is of: on the crash, else on the hang of its job."""
+        if finding.job is None:
+            return None
+        crash = self._crashes.verdict_on(finding.job)
+        if crash is not None and crash.kind == finding.id:
+            return crash
+        matching = (verdict for verdict in verdicts(self._store) if verdict.job == finding.job)
         return next((verdict for verdict in matching if verdict.state not in ("moving", "no_ranks")), None)
 
     # -- files ---------------------------------------------------------------------------------------------------------
