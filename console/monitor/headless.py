@@ -101,9 +101,7 @@ async def watch(
             await _meanwhile(before(), findings)
         if order is not None:
             try:
-                await _capture(store, hub, control, order, progress, selection)
-                if not len(store.captures) and await _ranks_appear(store, findings):
-                    await _capture(store, hub, control, order, progress, selection)
+                await _carry_out(store, hub, control, order, progress, selection, findings)
             except NothingSelected as error:
                 try_ = "gconsole ps shows all ranks and Python processes"
                 hub.publish_own(Log(source="console", severity="warning", text=str(error), try_=try_))
@@ -194,6 +192,22 @@ async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> 
         working.cancel()
         await asyncio.wait({working})
     await working
+
+
+async def _carry_out(
+    store: Store, hub: Hub, control: Control, order: CaptureRequest | Diagnosis, progress: ProgressLine,
+    selection: CaptureSelection | None, findings: FindingTracker | None,
+) -> None:  # fmt: skip
+    """Carry out the order, once more if ranks are recognised only afterwards. Raises NothingSelected."""
+    try:
+        await _capture(store, hub, control, order, progress, selection)
+    except NothingSelected:
+        if len(store.ranks) or not await _ranks_appear(store, findings):
+            raise
+    else:
+        if len(store.captures) or not await _ranks_appear(store, findings):
+            return
+    await _capture(store, hub, control, order, progress, selection)
 
 
 async def _capture(
