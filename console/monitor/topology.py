@@ -29,7 +29,7 @@ LASTS_S: Final = 15.0
 #: Seconds to wait until every node has reported; without all of them the majority is unknown.
 SETTLE_S: Final = 45.0
 #: Health findings that may report the same as a difference.
-_COVERING: Final = ("nvlink_down", "pcie_degraded", "version_skew", "nic_down")
+_COVERING: Final = ("nvlink_down", "pcie_degraded", "version_skew", "nic_down", "gpu_settings")
 
 
 class TopologyFold:

@@ -56,8 +56,12 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
     fabric_state: str | None = None  # not_supported, not_started, in_progress, completed
     fabric_clique: Count | None = None  # GPUs of one cluster and clique reach each other over NVLink
     fabric_cluster: str | None = None  # UUID of the NVLink fabric
+    fabric_faults: tuple[str, ...] = ()  # of a GPU that has joined it: what is wrong, by the driver's health mask
     ecc_mode: bool | None = None  # True if ECC is on
     persistence: bool | None = None  # True if persistence mode is on
+    temp_slowdown_c: float | None = None  # GPU temperature at which the hardware lowers the clocks
+    mem_temp_max_c: float | None = None  # memory temperature at which the driver lowers the clocks
+    sram_threshold_exceeded: bool | None = None  # True if uncorrected SRAM errors exceeded the vendor's threshold
     compute_mode: str | None = None  # default, prohibited, exclusive_process
     lost: str | None = None  # why the driver cannot reach it; None while reachable
     unusable: str | None = None  # why no call returns a value although the driver lists it; None while calls do
@@ -81,6 +85,7 @@ class Gpu(Record, tag="gpu", kw_only=True):
     energy_j: float | None = None  # energy used since the driver was loaded
     temp_c: float | None = None  # temperature of the GPU
     mem_temp_c: float | None = None  # temperature of the memory
+    temp_margin_c: float | None = None  # degrees below the nearest temperature at which clocks are lowered (T.Limit)
     fan_pct: float | None = None  # speed of the fan, of its maximum
     sm_clock_mhz: float | None = None  # clock of the multiprocessors
     mem_clock_mhz: float | None = None  # clock of the memory

@@ -11,17 +11,35 @@ if TYPE_CHECKING:
 
     from .call import NvmlDevice
 
+#: nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: (shift, value, word) of what is wrong; each has two bits.
+_FABRIC_FAULTS = (
+    (0, 1, "degraded_bandwidth"),
+    (2, 1, "route_recovery"),
+    (4, 1, "route_unhealthy"),
+    (6, 1, "access_timeout_recovery"),
+    (14, 2, "fabric_manager_disconnected"),
+)
+#: The same of INCORRECT_CONFIGURATION, four bits from 8 on, whose values 2 to 8 are faults.
+_FABRIC_CONFIG = (
+    "wrong_system_guid",
+    "wrong_chassis_serial",
+    "no_partition",
+    "insufficient_nvlinks",
+    "incompatible_gpu_firmware",
+    "invalid_location",
+    "invalid_gpu_state",
+)
 _FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 #: Fields that are the result of one call, unchanged.
 _DIRECT = (
     ("serial", "nvmlDeviceGetSerial"),
     ("vbios", "nvmlDeviceGetVbiosVersion"),
-    ("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration"),
-    ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
     ("pcie_gen_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
     ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
 )
+#: Limits of temperatures: (field, nvmlTemperatureThresholds_t).
+_THRESHOLDS = (("temp_slowdown_c", 1), ("mem_temp_max_c", 2))
 _CPU_WORDS = 32  # 64-bit words of the affinity mask
 
 
@@ -36,7 +54,6 @@ def describe(device: "NvmlDevice", sys: str = "/sys") -> "dict[str, Any]":
     info["numa_node"] = numa_node("%s/bus/pci/devices/%s" % (sys, address)) if address else None
     if info["numa_node"] is None:  # NVML reports it only where GPU memory itself is a NUMA node
         info["numa_node"] = call(("numa_node",), "nvmlDeviceGetNumaNodeId")
-    info["power_limit_w"] = _watts(call(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit"))
     info["power_limit_default_w"] = _watts(call(("power_limit_default_w",), "nvmlDeviceGetPowerManagementDefaultLimit"))
     limits = call(("power_limit_min_w", "power_limit_max_w"), "nvmlDeviceGetPowerManagementLimitConstraints")
     info["power_limit_min_w"], info["power_limit_max_w"] = map(_watts, limits) if limits else (None, None)
@@ -44,17 +61,41 @@ def describe(device: "NvmlDevice", sys: str = "/sys") -> "dict[str, Any]":
         info[field] = call((field,), "nvmlDeviceGetMaxClockInfo", clock)
     capability = call(("compute_capability",), "nvmlDeviceGetCudaComputeCapability")
     info["compute_capability"] = "%d.%d" % tuple(capability) if capability else None
-    modes = call(("ecc_mode",), "nvmlDeviceGetEccMode")
-    info["ecc_mode"] = bool(modes[0]) if modes else None
+    for field, threshold in _THRESHOLDS:
+        info[field] = call((field,), "nvmlDeviceGetTemperatureThreshold", threshold)
     modes = call(("mig_mode",), "nvmlDeviceGetMigMode")
     info["mig_mode"] = bool(modes[0]) if modes else None
-    persistence = call(("persistence",), "nvmlDeviceGetPersistenceMode")
-    info["persistence"] = bool(persistence) if persistence is not None else None
     info["compute_mode"] = _word(_COMPUTE_MODES, call(("compute_mode",), "nvmlDeviceGetComputeMode"))
     words = call(("cpu_affinity",), "nvmlDeviceGetCpuAffinity", _CPU_WORDS)
     info["cpu_affinity"] = cpu_list(words) if words is not None else None
-    info.update(_fabric(device))
+    info.update(changeable(device))
     return {field: value for field, value in info.items() if value is not None}
+
+
+def changeable(device: "NvmlDevice") -> "dict[str, Any]":
+    """`gpu_info` fields that may change while the GPU works; None where unknown. Raises GpuLost."""
+    call = device.call
+    ecc = call(("ecc_mode",), "nvmlDeviceGetEccMode")
+    persistence = call(("persistence",), "nvmlDeviceGetPersistenceMode")
+    info = {
+        "pcie_gen": call(("pcie_gen",), "nvmlDeviceGetCurrPcieLinkGeneration"),
+        "pcie_width": call(("pcie_width",), "nvmlDeviceGetCurrPcieLinkWidth"),
+        "power_limit_w": _watts(call(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit")),
+        "ecc_mode": bool(ecc[0]) if ecc else None,
+        "persistence": bool(persistence) if persistence is not None else None,
+        "sram_threshold_exceeded": _is_sram_threshold_exceeded(device),
+    }
+    return dict(info, **_fabric(device))
+
+
+def _is_sram_threshold_exceeded(device: "NvmlDevice") -> "bool | None":
+    struct = getattr(device.nvml, "c_nvmlEccSramErrorStatus_v1_t", None)
+    if struct is None:
+        device.mark_unsupported(("sram_threshold_exceeded",), "this binding has no nvmlDeviceGetSramEccErrorStatus")
+        return None
+    status = struct()
+    call = device.call(("sram_threshold_exceeded",), "nvmlDeviceGetSramEccErrorStatus", ctypes.byref(status))
+    return None if call is None else bool(status.bThresholdExceeded)
 
 
 def common_fields(device: "NvmlDevice") -> "dict[str, Any]":
@@ -108,20 +149,34 @@ def cpu_list(words: "Sequence[int]") -> str:
 
 
 def _fabric(device: "NvmlDevice") -> "dict[str, Any]":
-    fields = ("fabric_state", "fabric_clique", "fabric_cluster")
+    fields = ("fabric_state", "fabric_clique", "fabric_cluster", "fabric_faults")
     struct = getattr(device.nvml, "c_nvmlGpuFabricInfoV_t", None)
     if struct is None:
         device.mark_unsupported(fields, "this binding has no nvmlDeviceGetGpuFabricInfoV")
         return {}
     fabric = struct()
     if device.call(fields, "nvmlDeviceGetGpuFabricInfoV", ctypes.byref(fabric)) is None:
-        return {}
-    state: "dict[str, Any]" = {"fabric_state": _word(_FABRIC_STATES, fabric.state & 0xFF)}  # a char in nvml.h
+        return dict.fromkeys(fields)
+    state: "dict[str, Any]" = dict.fromkeys(fields)
+    state["fabric_state"] = _word(_FABRIC_STATES, fabric.state & 0xFF)  # a char in nvml.h
     if state["fabric_state"] == "completed":
+        state["fabric_faults"] = _fabric_faults(fabric)
         state["fabric_clique"] = fabric.cliqueId
         digits = bytes(bytearray(fabric.clusterUuid)).hex()
         state["fabric_cluster"] = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     return state
+
+
+def _fabric_faults(fabric: "Any") -> "list[str]":
+    """What is wrong with the fabric of a GPU that has joined it."""
+    mask = fabric.healthMask
+    faults = [word for shift, value, word in _FABRIC_FAULTS if mask >> shift & 3 == value]
+    config = (mask >> 8 & 15) - 2
+    if 0 <= config < len(_FABRIC_CONFIG):
+        faults.append(_FABRIC_CONFIG[config])
+    if fabric.status:
+        faults.append("error_%d" % fabric.status)
+    return faults
 
 
 def bus_id(device: "NvmlDevice") -> "str | None":

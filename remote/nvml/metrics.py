@@ -165,6 +165,7 @@ class GpuMetrics(object):
         bar1 = call(("bar1_used_bytes",), "nvmlDeviceGetBAR1MemoryInfo")
         if bar1 is not None:
             record["bar1_used_bytes"] = bar1.bar1Used
+        _put(record, "temp_margin_c", call(("temp_margin_c",), "nvmlDeviceGetMarginTemperature"))
         _put(record, "fan_pct", call(("fan_pct",), "nvmlDeviceGetFanSpeed"))
         _put(record, "mem_clock_mhz", call(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
         _put(record, "video_clock_mhz", call(("video_clock_mhz",), "nvmlDeviceGetClockInfo", _VIDEO_CLOCK))

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 #: Seconds between two reads of identity and capabilities: limits and modes may change.
 REFRESH_S = 60.0
+#: Seconds between two reads of modes, limits and the PCIe link.
+CHANGEABLE_S = 5.0
+#: Seconds between two counts of the GPUs that the kernel lists.
+INVENTORY_S = 10.0
 #: nvml.h, nvmlReturn_t: no device (invalid argument; not supported, MIG is off; not found).
 _NOT_THERE = (2, 3, 6)
 #: Seconds. Minimum interval of a full read.
@@ -60,7 +64,7 @@ class Device(object):
         self.address: str | None = None  # in the kernel's notation
         self.event_reason: str | None = None  # why the driver sends no XIDs of it
         self.lost: str | None = None  # the driver's error
-        self.refresh_due = self.retry_due = 0.0
+        self.refresh_due = self.retry_due = self.changeable_due = 0.0
         self.identity: Fields = {}
         self.last_info: Fields | None = None  # the fields of the last record
 
@@ -151,7 +155,7 @@ class GpuSampler(Sampler):
             return
         self._full_due = now + FULL_S - interval_s / 2.0  # ticks are on a grid and slightly late
         if now >= self._inventory_due:
-            self._inventory_due = now + REFRESH_S
+            self._inventory_due = now + INVENTORY_S
             fields = self._count()
             if fields != self._inventory:
                 self._inventory = self.context.shared["gpu_inventory"] = fields
@@ -268,6 +272,10 @@ class GpuSampler(Sampler):
         try:
             if now >= device.refresh_due:
                 facts.extend(self._refresh(device, now))
+            elif now >= device.changeable_due and device.parent is None:
+                device.changeable_due = now + CHANGEABLE_S
+                identity = dict(device.identity, **info.changeable(device.nvml_device))
+                device.identity = {field: value for field, value in identity.items() if value is not None}
             for link in device.links.read(now):
                 facts.append(("gpu_link", dict(device.name, **link)))
             device.nvml_device.begin_tick()
@@ -287,6 +295,7 @@ class GpuSampler(Sampler):
         if device.last_info is not None:
             device.reset()
         device.refresh_due = now + REFRESH_S + device.index
+        device.changeable_due = now + 1.0 + device.index % CHANGEABLE_S  # spread over the ticks
         device.identify(self)
         if device.parent is not None:
             return []

@@ -19,6 +19,8 @@ def test_gpu_info_has_identity_and_limits(watch, tmp_path):
     assert (info.cpu_affinity, info.numa_node, info.compute_capability) == ("0-3,8-11", 1, "9.0")
     assert (info.fabric_state, info.fabric_clique, info.fabric_cluster) == (
         "completed", 1, "01020304-0506-0708-090a-0b0c0d0e0f10")  # fmt: skip
+    assert (info.temp_slowdown_c, info.mem_temp_max_c, info.sram_threshold_exceeded) == (95, 105, False)
+    assert info.fabric_faults == ()
     assert (info.mig_mode, info.ecc_mode, info.persistence, info.compute_mode) == (False, True, True, "default")
     assert info.lost is None
 

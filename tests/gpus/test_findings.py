@@ -55,6 +55,17 @@ FAULTS = {
     "nvlink_down": (
         {}, lambda s: {"gpu5.field.165@11": f"u32:{int(s < 12)}"}, "n1:gpu5: NVLink 11 went down; 17 of 18",
     ),
+    "gpu_hot": ({}, lambda s: {"gpu4.temp": 92 if s > 3 else 61}, "n1:gpu4: 92 °C, clocks are lowered at 95 °C"),
+    "gpu_slow_clock": (
+        {}, lambda s: {"gpu4.clock.1": 345 if s > 3 else 1980}, "n1:gpu4: SM clock 345 of 1,980 MHz under load",
+    ),
+    "nvlink_fabric": (
+        {}, lambda s: {"gpu3.fabric": "2 0 0" if s > 3 else "3 1 0"}, "n1:gpu3: has not joined the NVLink fabric",
+    ),
+    "gpu_settings": (
+        {}, lambda s: {"gpu6.persistence": int(s < 4), "gpu6.ecc_mode": "0 0" if s > 3 else "1 1"},
+        "n1:gpu6: persistence mode off, 7 GPUs of its model on; ECC off, 7 GPUs of its model on",
+    ),
     "nvlink_errors": ({"gpu7.field.59": 1}, lambda s: {"gpu7.field.59": 1 + s}, "recovery errors on its NVLinks"),
 }  # fmt: skip
 
@@ -66,6 +77,68 @@ def test_each_gpu_fault_gives_exactly_its_own_finding(watch, id):
 
     assert set(findings) == {id}
     assert words in findings[id].text
+
+
+#: Faults that are seen within 15 s on a GPU that works: the change, the finding and its words.
+CHANGES = (
+    ({"gpu2.margin": 2}, "gpu_hot", "2 °C left before clocks are lowered (T.Limit)"),
+    ({"gpu2.field.82": "u32:110"}, "gpu_hot", "memory 110 °C, the limit is 105 °C"),
+    ({"gpu2.threshold.2": 0, "gpu2.field.82": "u32:110"}, "gpu_hot", "memory 110 °C, the limit is 105 °C"),
+    ({"gpu2.sram_exceeded": 1}, "gpu_ecc", "SRAM errors exceed the vendor's threshold"),
+    ({"gpu2.fabric": "3 1 0 1"}, "nvlink_fabric", "NVLink fabric: degraded bandwidth"),
+    ({"gpu2.fabric": "3 1 0 1296"}, "nvlink_fabric", "NVLink fabric: route unhealthy, insufficient nvlinks"),
+    ({"gpu2.fabric": "3 1 999"}, "nvlink_fabric", "NVLink fabric: error 999"),
+    ({"gpu2.power_limit": 400_000}, "gpu_settings", "power limit 400 W, 7 GPUs of its model 700 W"),
+    ({"gpu2.pcie_gen": 3}, "pcie_degraded", "PCIe gen 3 under load, GPU and slot support gen 5"),
+    ({"gpu2.pcie_width": 8}, "pcie_degraded", "PCIe x8, GPU and slot support x16"),
+)
+
+
+@pytest.mark.parametrize(("lines", "id", "words"), CHANGES)
+def test_fault_of_a_working_gpu_is_found_within_15_s_and_clears(watch, lines, id, words):
+    sampler = watch(scenarios.hgx_h100())
+    before = {key: sampler.scenario.lines.get(key.replace("gpu2", "gpu")) for key in lines}
+
+    findings = findings_after(sampler, 27, lambda s: lines if s > 12 else {})
+
+    assert set(findings) == {id}
+    assert words in findings[id].text
+    assert findings[id].culprits == ("n1:gpu2",)
+    sampler.scenario.change(before)
+    assert findings_after(sampler, 15) == {}
+
+
+#: What healthy GPUs do.
+HEALTHY = (
+    {"gpu2.util": "0 0", "gpu2.pcie_gen": 1, "gpu2.clock.1": 210, "gpu2.pstate": 8, "gpu2.reasons": 1},
+    {"gpu2.clock.1": 900, "gpu2.reasons": 4},  # power cap
+    {"gpu2.clock.1": 900, "gpu2.reasons": 2},  # application clocks
+    {"gpu2.util": "40 5", "gpu2.clock.1": 600, "gpu2.pcie_gen": 2},
+    {"gpu2.temp": 88, "gpu2.margin": 5, "gpu2.field.82": "u32:98"},
+    {"gpu.persistence": 0}, {"gpu.power_limit": 500_000}, {"gpu2.power_limit": 697_000},
+    {"gpu.fabric": "0 0 0"}, {"gpu2.threshold.1": 0}, {"gpu.reasons": "", "gpu2.clock.1": 345},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", HEALTHY)
+def test_idle_capped_warm_and_equally_set_gpus_have_no_findings(watch, lines):
+    machine = {key: value for key, value in (scenarios.hgx_h100() | lines).items() if value != ""}
+
+    assert findings_after(watch(machine), 25) == {}
+
+
+def test_load_after_idleness_with_a_lower_pcie_generation_has_no_finding(watch):
+    idle = {"gpu2.util": "0 0", "gpu2.pcie_gen": 1, "gpu2.clock.1": 210}
+    busy = {"gpu2.util": "99 9", "gpu2.pcie_gen": 5, "gpu2.clock.1": 1980}
+
+    assert findings_after(watch(scenarios.hgx_h100()), 40, lambda s: busy if s // 7 % 2 else idle) == {}
+
+
+def test_clocks_limited_on_all_gpus_alike_are_info(watch):
+    sampler = watch(scenarios.hgx_h100() | {"gpu.clock.1": 1000})
+
+    (finding,) = findings_after(sampler, 15).values()
+    assert (finding.id, finding.severity) == ("gpu_slow_clock", "info")
 
 
 #: Growth of a Blackwell counter of one link each 10 s: (field, gain), and the words, or None for no finding.

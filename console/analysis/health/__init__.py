@@ -13,6 +13,7 @@ from ..finding import FindingDraft
 from .agent import agent_error
 from .driver import driver_broken, gpu_missing, gpu_unusable
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
+from .gpu_state import gpu_hot, gpu_settings, gpu_slow_clock, nvlink_fabric
 from .kernel import kernel_fault, node_rebooted, service_fault
 from .links import nic_down, nic_errors, nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
@@ -22,8 +23,9 @@ from .state import HealthState
 #: One function per finding id, most important first.
 CHECKS = (
     driver_broken, gpu_missing, gpu_lost, gpu_unusable, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down,
-    gpu_throttle, pcie_degraded, nvlink_errors, nic_errors, kernel_fault, node_rebooted, service_fault,
-    agent_error, gpu_straggler, gpu_memory_imbalance, clock_step, version_skew,
+    nvlink_fabric, gpu_throttle, gpu_hot, gpu_slow_clock, pcie_degraded, nvlink_errors,
+    nic_errors, kernel_fault, node_rebooted, service_fault,
+    agent_error, gpu_straggler, gpu_memory_imbalance, gpu_settings, clock_step, version_skew,
 )  # fmt: skip
 
 

@@ -72,7 +72,8 @@ def _of(xid: Xid, name: str, number: int) -> str:
 
 
 def gpu_ecc(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """Memory errors: an error for uncorrected ones since the driver was loaded, or for a failed row remap.
+    """Memory errors: an error for uncorrected ones since the driver was loaded, for a failed row remap, or for too
+    many SRAM errors.
 
     A warning for a high rate of corrected ones. Lifetime counts alone are not a finding: a reset dealt with them.
     """
@@ -83,6 +84,9 @@ def gpu_ecc(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
         if uncorrected:
             text = f"{plural(uncorrected, 'uncorrected memory error')}; results may be wrong, reset the GPU"
             yield about_gpu(gpu, "gpu_ecc", "error", text, [at(gpu, "gpu.ecc_uncorrected_volatile", uncorrected)])
+        elif gpu.info is not None and gpu.info.sram_threshold_exceeded:
+            text = "SRAM errors exceed the vendor's threshold; RMA the GPU"
+            yield about_gpu(gpu, "gpu_ecc", "error", text, [at(gpu, "gpu_info.sram_threshold_exceeded", True)])
         elif gpu.gpu.remap_failed:
             text = "row remapping failed; RMA the GPU"
             yield about_gpu(gpu, "gpu_ecc", "error", text, [at(gpu, "gpu.remap_failed", True)])

@@ -13,9 +13,9 @@ from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
 from .state import GpuHealth, HealthState, NicHealth, NodeHealth, about_gpu, at, figure
 
-#: Seconds. The agent reads the PCIe generation once a minute, and an idle GPU lowers it: after two readings under load
-#: the generation is final.
-_BUSY_FOR_PCIE_S: Final = 130.0
+#: Seconds. The agent reads the PCIe generation every 5 s, and an idle GPU lowers it: after two readings under load, of
+#: which the second confirmed the first, the generation is final.
+_BUSY_FOR_PCIE_S, _PCIE_LASTS_S = 11.0, 5.5
 _ERRORS = {"recovery_errors": "recovery error", "replay_errors": "replay", "crc_errors": "CRC error"}
 #: Counters of links of Blackwell and newer: of these any gain is a fault, as of recoveries and replays …
 _FATAL: Final = {
@@ -140,7 +140,9 @@ def pcie_degraded(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
 
 
 def _has_long_worked(gpu: GpuHealth) -> bool:
-    return gpu.busy_since_s is not None and (gpu.at_s or 0.0) - gpu.busy_since_s >= _BUSY_FOR_PCIE_S
+    at_s = gpu.at_s or 0.0
+    is_busy = gpu.busy_since_s is not None and at_s - gpu.busy_since_s >= _BUSY_FOR_PCIE_S
+    return is_busy and at_s - gpu.pcie_since_s >= _PCIE_LASTS_S
 
 
 def nic_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:

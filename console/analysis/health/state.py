@@ -6,7 +6,7 @@ window, busy since, port ever up).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,9 @@ import msgspec
 from ... import records
 from ...text.format import number
 from ..finding import FindingDraft
+from .conditions import conditions
 from .rank_lives import RankLife, RankLives
+from .window import Window
 
 #: Throttle reasons that indicate a cooling or power supply fault; power caps and application clocks do not.
 HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
@@ -23,10 +25,6 @@ _UP: Final = ("up", "active")
 #: Minimum clock step between two ticks, ns, beyond the maximum slew (adjtimex(2)). ntpd steps from 128 ms (RFC 5905).
 _STEP_NS: Final = 100_000_000
 _SLEWED: Final = 500e-6
-#: Buckets per window: its actual length varies by one bucket.
-BUCKETS: Final = 6
-#: Names per bucket: eleven counters of each of 36 links and some more. Bounds what a faulty node can add.
-MOST_NAMES: Final = 512
 #: The XID that states which action recovers the GPU, and the actions that end the causes of all XIDs before them.
 RECOVERY: Final = 154
 _RECOVERING: Final = ("RESET_GPU", "RESTART_BM")
@@ -56,6 +54,8 @@ class GpuHealth(msgspec.Struct):
     gpu: records.Gpu | None = None
     at_s: float | None = None  # of the last sample, on the node's clock
     busy_since_s: float | None = None  # start of the current run of busy samples
+    since_s: dict[str, float] = msgspec.field(default_factory=dict)  # the same of each condition that holds
+    pcie_since_s: float = 0.0  # of its PCIe generation, on the node's clock
     links: dict[int, records.GpuLink] = msgspec.field(default_factory=dict)
     links_up: set[int] = msgspec.field(default_factory=set)  # that were up at some time
     processes: dict[int, records.GpuProcess] = msgspec.field(default_factory=dict)
@@ -67,6 +67,11 @@ class GpuHealth(msgspec.Struct):
         record = self.info or self.gpu
         part = f"/mig{self.info.mig_index}" if self.info and self.info.mig_index is not None else ""
         return f"{self.node}:gpu{record.index if record else '?'}{part}"
+
+    def held_s(self, condition: str) -> float:
+        """Seconds for which a condition has held in every sample; -1 if it does not."""
+        since = self.since_s.get(condition)
+        return -1.0 if since is None or self.at_s is None else self.at_s - since
 
     @property
     def is_simulated(self) -> bool:
@@ -255,7 +260,10 @@ class HealthState:
         if record.parent is not None and record.lost is not None:
             self._of(record.node).gpus.pop(record.uuid, None)  # a removed MIG device
             return
-        self._gpu_facts(record.node, record.uuid).info = record
+        of = self._gpu_facts(record.node, record.uuid)
+        if of.info is None or of.info.pcie_gen != record.pcie_gen:
+            of.pcie_since_s = record.mono / 1e9
+        of.info = record
         self._of(record.node).unopened.pop(record.index, None)
 
     def _gpu(self, record: records.Gpu) -> None:
@@ -270,6 +278,8 @@ class HealthState:
             of.busy_since_s = None
         elif of.busy_since_s is None or not passed:
             of.busy_since_s = at_s
+        before = of.since_s if passed else {}
+        of.since_s = {name: before.get(name, at_s) for name in conditions(record, of.info)}
         sums = {f"grown.{name}": float(gain) for name, gain in record.grown.items()}
         if passed:
             sums["seen"] = passed
@@ -436,58 +446,3 @@ def _count_xid(xids: dict[int, Xid], record: records.GpuEvent) -> None:
     if number == RECOVERY and earlier and record.severity == "info" and earlier.event.action in _RECOVERING:
         xids.clear()  # the reset or reboot that the driver required is done
     xids[number] = Xid(record, earlier.count + 1 if earlier else 1)
-
-
-class Window:
-    """`add` figures at rising instants (seconds of one clock); `total` and `peak` are over about the last `seconds`."""
-
-    __slots__ = ("_buckets", "_newest", "_peaks", "_step", "_totals")
-
-    def __init__(self, seconds: float) -> None:
-        self._step = seconds / BUCKETS
-        self._buckets: dict[int, tuple[dict[str, float], dict[str, float]]] = {}  # number: (sums, peaks)
-        self._newest = -(1 << 62)
-        self._totals: dict[str, float] = {}
-        self._peaks: dict[str, float] = {}
-
-    def add(self, at_s: float, sums: Mapping[str, float], peaks: Mapping[str, float] | None = None) -> None:
-        """Add to sums and raise peaks. Instants older than the window are ignored."""
-        number = int(at_s / self._step)
-        if number > self._newest:
-            self._advance(number)
-        elif number <= self._newest - BUCKETS:
-            return
-        bucket, highest = self._buckets.setdefault(number, ({}, {}))
-        for name, value in sums.items():
-            if name not in bucket and len(bucket) >= MOST_NAMES:
-                continue
-            bucket[name] = bucket.get(name, 0.0) + value
-            self._totals[name] = self._totals.get(name, 0.0) + value
-        for name, value in (peaks or {}).items():
-            highest[name] = max(value, highest.get(name, value))
-            self._peaks[name] = max(value, self._peaks.get(name, value))
-
-    def total(self, name: str) -> float:
-        """The sum over the window."""
-        return self._totals.get(name, 0.0)
-
-    def peak(self, name: str) -> float | None:
-        """The highest value; None where there was none."""
-        return self._peaks.get(name)
-
-    def mean(self, name: str, weight: str) -> float | None:
-        """The sum of one name over that of another; None where the latter is 0."""
-        over = self.total(weight)
-        return self.total(name) / over if over > 0 else None
-
-    def _advance(self, number: int) -> None:
-        """Start a bucket, drop expired ones, and sum the rest anew, so that rounding errors do not accumulate."""
-        self._newest = number
-        for old in [old for old in self._buckets if old <= number - BUCKETS]:
-            del self._buckets[old]
-        self._totals, self._peaks = {}, {}
-        for sums, peaks in self._buckets.values():
-            for name, value in sums.items():
-                self._totals[name] = self._totals.get(name, 0.0) + value
-            for name, value in peaks.items():
-                self._peaks[name] = max(value, self._peaks.get(name, value))

@@ -111,6 +111,8 @@ class ReportedFindings:
         if difference.aspect == "driver":
             return "driver" in self._parts.get(("version_skew", node), ())
         name = _name(self._nodes.get(node), label)
+        if difference.trait in ("ECC", "power limit"):
+            return difference.trait in self._parts.get(("gpu_settings", f"{node}:{name}"), ())
         if difference.trait == "PCIe width":
             return "width" in self._parts.get(("pcie_degraded", f"{node}:{name}"), ())
         if difference.aspect == "nic" and difference.trait.startswith("state"):

@@ -237,13 +237,14 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, u32 index, Device **answ
 }
 typedef struct { u32 version; uint8_t cluster[16]; u32 status, clique; uint8_t state; u32 health; uint8_t summary; } Fabric3;
 int nvmlDeviceGetGpuFabricInfoV(Device *device, Fabric3 *answer) {
-    u32 state = 0, clique = 0, status = 0;
+    u32 state = 0, clique = 0, status = 0, health = 0;
     FAIL(device);
     ASK(device, "fabric");
-    if (sscanf(value, "%u %u %u", &state, &clique, &status) != 3) return INVALID;
+    if (sscanf(value, "%u %u %u %u", &state, &clique, &status, &health) < 3) return INVALID;
     answer->state = state;
     answer->clique = clique;
     answer->status = status;
+    answer->health = health;
     for (int i = 0; i < 16; i++) answer->cluster[i] = i + 1;
     return OK;
 }
@@ -264,6 +265,16 @@ int nvmlDeviceGetUtilizationRates(Device *device, Utilization *answer) {
 int nvmlDeviceGetTemperature(Device *d, u32 sensor, u32 *a) { (void)sensor; return number(d, __func__, "temp", a); }
 typedef struct { u32 version, sensor; int temperature; } Temperature;
 int nvmlDeviceGetTemperatureV(Device *d, Temperature *t) { return number(d, __func__, "temp", (u32 *)&t->temperature); }
+
+int nvmlDeviceGetTemperatureThreshold(Device *d, u32 kind, u32 *a) { /* "threshold.KIND" */
+    char key[32];
+    snprintf(key, sizeof key, "threshold.%u", kind);
+    return number(d, __func__, key, a);
+}
+typedef struct { u32 version; int margin; } Margin;
+int nvmlDeviceGetMarginTemperature(Device *d, Margin *m) { return number(d, __func__, "margin", (u32 *)&m->margin); }
+typedef struct { u32 version; u64 counts[11]; u32 exceeded; } Sram;
+int nvmlDeviceGetSramEccErrorStatus(Device *d, Sram *s) { return number(d, __func__, "sram_exceeded", &s->exceeded); }
 
 static int clock_of(Device *device, const char *function, const char *prefix, u32 type, u32 *answer) {
     char key[32];

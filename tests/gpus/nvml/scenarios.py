@@ -17,6 +17,9 @@ def card(name: str, memory_gib: int) -> dict[str, object]:
         "gpu.power_default": 700000,
         "gpu.power_range": "200000 700000",
         "gpu.temp": 61,
+        "gpu.threshold.1": 95,
+        "gpu.threshold.2": 105,
+        "gpu.sram_exceeded": 0,
         "gpu.clock.1": 1755,
         "gpu.clock.2": 2619,
         "gpu.clock.3": 1545,
@@ -68,7 +71,8 @@ def hgx_h100() -> dict[str, object]:
     """Eight H100 behind NVSwitches: 18 links each, GPM, a fabric."""
     lines = card("NVIDIA H100 80GB HBM3", 80)
     lines |= {
-        "gpu.fabric": "3 1 0",
+        "gpu.fabric": "3 1 0 20906",
+        "gpu.margin": 27,
         "gpu.mig": "0 0",
         "gpu.gpm.2": 88.5,
         "gpu.gpm.3": 40.25,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.analysis.health.state import BUCKETS, MOST_NAMES, Window
+from gconsole.analysis.health.window import BUCKETS, MOST_NAMES, Window
 
 STEP = 10.0
 ADDED = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 1000)), min_size=1, max_size=40)
