@@ -31,6 +31,7 @@ FOLDER = ROOT / ".campaign"
 STATE = FOLDER / "state.json"
 RESULTS = ROOT / "tests" / "RESULTS.md"
 PYTEST = ("-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "full or not full")
+KEYS = "tests/tui/test_key_sequences.py::test_10_000_random_sequences_end_nothing"
 HEAD = """\
 # Results of the test runs
 
@@ -88,6 +89,12 @@ def parts() -> dict[str, Part]:
             "every parser of external input, ten minutes each",
             {name: ["-m", "tests.fuzz", name, "--seconds", "600"] for name in TARGETS},
             [["-m", "tests.fuzz", name, "--seconds", "120"] for name in TARGETS],
+        ),
+        "keys": Part(
+            "10^5 random key sequences, each in one burst, end in nothing but keys that quit; 200 closed terminals",
+            {
+                f"{block + 1} of 10 × 10^4": [*PYTEST[:-1], "campaign", f"{KEYS}[{block}]"] for block in range(10)
+            } | {"200 closed terminals": ["tests/tui/closing_terminal.py", "200"]},
         ),
         "long-session": Part(
             "a session of 10^8 records is opened, queried and exported",

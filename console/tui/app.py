@@ -36,7 +36,7 @@ from .dialogs.prompts import LoginPrompts
 from .exports import export_items
 from .keymap.actions import Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
-from .keymap.hints import ConsoleCommands, KeyGuide
+from .keymap.hints import ConsoleCommands, ConsolePalette, KeyGuide
 from .models.header import header_spans
 from .snapshot import ScreenSnapshot, SnapshotBuilder, Staging
 from .theme.catalog import ThemeCatalog
@@ -197,6 +197,11 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         """Quit; during a recording only at the second attempt."""
         if self.recordings.may_quit():
             self.exit()
+
+    def action_command_palette(self) -> None:
+        """Open the command palette."""
+        if not isinstance(self.screen, ConsolePalette):
+            self.push_screen(ConsolePalette(id="--command-palette"))
 
     def action_log(self) -> None:
         """Show the end of the console's log."""

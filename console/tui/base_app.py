@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from textual import events
 from textual.app import App
 from textual.notifications import SeverityLevel
 
@@ -14,6 +15,8 @@ from ..text.cells import clean
 from .controllers.clipboard import ClipboardController, ClipboardTarget
 from .controllers.shutdown import ShutdownController
 from .controllers.theming import ThemeController
+from .controllers.typed_input import TypedInput
+from .terminal_driver import terminal_driver_class
 from .theme.catalog import ThemeCatalog
 from .theme.themes import as_textual, theme_files
 from .widgets.painting import COMPONENT_STYLES
@@ -41,15 +44,23 @@ class BaseApp(App[None], inherit_bindings=False):
         remembers_theme: bool = True,
     ) -> None:
         # Textual turns colours grey for NO_COLOR; only with the terminal's own colours does it leave them out.
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        super().__init__(terminal_driver_class(), ansi_color=True if "NO_COLOR" in os.environ else None)
         self.themes = ThemeController(self, themes or ThemeCatalog(), remembers=remembers_theme)
         self.clip = ClipboardController(self, clipboard, picture_title)
         self.shutdown = ShutdownController(self, on_stop)
+        self.typed = TypedInput(self, super().on_event)
         self._action_targets |= {"themes", "clip", "shutdown"}
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """The default theme's colours for our variables, which Textual's own themes do not define."""
         return as_textual(theme_files()[0]).variables
+
+    async def on_event(self, event: events.Event) -> None:
+        """Handle an event; keys and pastes take effect one after another."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.typed.put(event)
+        else:
+            await super().on_event(event)
 
     def notify(
         self, message: str, *, title: str = "", severity: SeverityLevel = "information", timeout: float | None = None,

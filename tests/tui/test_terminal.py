@@ -38,17 +38,40 @@ sys.exit(app.return_code)
 """
 
 
+#: The same by way of `gconsole`, with a key that raises.
+CRASHING = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from clusters import demo
+from gconsole.cli import main
+from gconsole.text import logs
+from gconsole.tui.app import ConsoleApp
+
+async def stop():
+    Path({note!r}).write_text("stopped")
+
+def crash(app):
+    raise RuntimeError("a defect of the screen")
+
+ConsoleApp.action_log = crash
+logs.configure(0, Path({note!r} + ".log"))
+main.gconsole.main = lambda **_: demo().app(on_stop=stop).run()
+main.main()
+"""
+
+
 class Terminal:
     """A program on a pseudo-terminal of 80x24."""
 
-    def __init__(self, note: Path) -> None:
+    def __init__(self, note: Path, source: str = PROGRAM, **env: str) -> None:
         self.note = note
         self.master, worker = pty.openpty()
         termios.tcsetwinsize(self.master, (24, 80))
         self.before = termios.tcgetattr(worker)
         self.worker = worker
-        environment = {**os.environ, "TERM": "xterm-256color"}
-        program = PROGRAM.format(here=str(Path(__file__).parent), note=str(note))
+        environment = {**os.environ, "TERM": "xterm-256color", **env}
+        program = source.format(here=str(Path(__file__).parent), note=str(note))
         self.process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=worker, stdout=worker, stderr=worker, env=environment,
             start_new_session=True,
@@ -131,6 +154,40 @@ def test_closed_terminal_ends_the_console_and_stops_the_fleet(terminal: Terminal
     # 120: Python itself could not flush its standard streams at the very end, for there is no terminal any more
     assert terminal.process.wait(LEAVE_S + 1) in (128 + signal.SIGHUP, 120)
     assert terminal.note.read_text() == "stopped"
+
+
+def test_bytes_that_are_not_utf8_are_dropped(terminal: Terminal):
+    terminal.type(b"\xe9n\xff")
+    terminal.read_until("node▲".encode())  # the sorted column of the view that n opens
+    terminal.type(b"q")
+    assert terminal.leaves() == 0
+    assert_restored(terminal)
+
+
+def test_crash_exits_with_5_restores_the_terminal_and_names_the_log(tmp_path: Path):
+    terminal = Terminal(tmp_path / "note", CRASHING)
+    try:
+        terminal.read_until(b"demo-ring")
+        terminal.type(b"\x1b[24~")  # F12
+        assert terminal.leaves() == 5
+        assert_restored(terminal)
+        log = tmp_path / "note.log"
+        assert str(log).encode() in terminal.output.replace(b"\r\n", b"")
+        assert "a defect of the screen" in log.read_text()
+    finally:
+        terminal.close()
+
+
+def test_lines_are_drawn_in_ascii_where_the_locale_is_not_utf8(tmp_path: Path):
+    terminal = Terminal(tmp_path / "note", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    try:
+        terminal.read_until(b"demo-ring")
+        terminal.type(b"q")
+        assert terminal.leaves() == 0
+        assert b"\\u" not in terminal.output and terminal.output.isascii()
+        assert b"----------" in terminal.output
+    finally:
+        terminal.close()
 
 
 @pytest.mark.parametrize("typed", [b"", b"21" * 40], ids=["from the first picture on", "after much output"])

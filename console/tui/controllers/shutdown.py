@@ -7,6 +7,7 @@ for ever; after a signal the output is therefore discarded once `WRITE_TIMEOUT_S
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ from textual.widgets import Input
 from . import Controller
 
 #: Seconds from the signal: until pending output is discarded, and until the process exits unconditionally.
-WRITE_TIMEOUT_S, EXIT_TIMEOUT_S = 1.0, 6.0
+WRITE_TIMEOUT_S, EXIT_TIMEOUT_S = 1.0, 4.5
 _POLL_EVERY_S = 0.05
 #: Seconds: the longest wait for `on_stop`, and when a line on stderr explains the wait.
 STOP_TIMEOUT_S, STOP_NOTICE_S = 2.5, 0.4
@@ -91,8 +92,12 @@ class SignalHandlers:
                 self._before[number] = signal.signal(number, self._on_signal)
 
     def restore(self) -> None:
-        """Put the previous handlers back, once the terminal is restored and the fleet has stopped."""
-        self._is_done.set()
+        """Put the previous handlers back, once the terminal is restored and the fleet has stopped.
+
+        After SIGHUP the exit timeout goes on: nobody could end a process without a terminal that waits for a thread.
+        """
+        if self._code != 128 + signal.SIGHUP:
+            self._is_done.set()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
@@ -120,7 +125,8 @@ async def stop_in_time(on_stop: Callable[[], Awaitable[None]]) -> None:
     stopping = asyncio.ensure_future(on_stop())
     done, _ = await asyncio.wait({stopping}, timeout=STOP_NOTICE_S)
     if not done:
-        print("closing connections …", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # the terminal is gone
+            print("closing connections …", file=sys.stderr, flush=True)
         done, _ = await asyncio.wait({stopping}, timeout=STOP_TIMEOUT_S - STOP_NOTICE_S)
     if done:
         stopping.result()

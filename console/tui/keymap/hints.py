@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.dom import DOMNode
 from textual.markup import escape
 from textual.widgets import Input, TextArea
@@ -100,6 +100,16 @@ class KeyGuide(Controller):
             namespace, _, name = action.call.partition(".")
             if action.palette and getattr(app, namespace).check_action(name, ()):
                 yield self.own(action), app
+
+
+class ConsolePalette(CommandPalette):
+    """The command palette, also before its first layout and on a terminal without room for a line of it."""
+
+    def _action_command_list(self, action: str) -> None:
+        commands = self.query_one(CommandList)
+        if commands.scrollable_content_region:
+            commands._update_lines()  # Textual 8.2 raises KeyError for a page key before this
+            super()._action_command_list(action)
 
 
 class ConsoleCommands(Provider):

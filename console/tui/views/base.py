@@ -140,8 +140,10 @@ class CaptureView(View):
         self._progress.display = False
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
-        """Draw this frame if it differs from the last one."""
+        """Draw this frame if it differs from the last one; before the first layout only keep it."""
         self._frame = frame
+        if self.size.width <= 0:
+            return
         self._show_progress(frame)
         basis = self._basis(frame)
         if basis != self._shown:

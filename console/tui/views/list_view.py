@@ -174,7 +174,8 @@ class ListView(View, Generic[R]):
 
     def action_sort(self) -> None:
         """Sort by the next shown column."""
-        shown = self._grid.shown_columns
+        # no column has room before the first layout, and where the terminal has no width
+        shown = self._grid.shown_columns or [column.key for column in self._grid.columns]
         place = shown.index(self._sort) if self._sort in shown else -1
         self._sort_by(shown[(place + 1) % len(shown)])
 

@@ -65,7 +65,7 @@ class DetailPage(ConsoleWidget, Generic[R, K]):
     def show_snapshot(self, frame: ScreenSnapshot, row: R | None) -> None:
         """Draw this frame if anything on the page changed; `row` is None once it is gone."""
         self._newest = (frame, row)
-        if self.key is None:
+        if self.key is None or self.size.width <= 0:  # closed, or not laid out yet
             return
         basis = (self.key, self.size, row is None, *(self._basis(frame, row) if row is not None else ()))
         if basis != self._shown:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
@@ -27,6 +28,8 @@ from .bars import Bar
 
 R = TypeVar("R")
 _PROMPT = "/ "
+#: Characters.
+LONGEST = 500
 
 
 class CompletingLine(Vertical):
@@ -110,8 +113,15 @@ class FilterLine(Input):
     BINDINGS = bindings(in_scope("filter"))
 
     def __init__(self, bar: FilterBar[Any]) -> None:
-        super().__init__(compact=True, select_on_focus=False, placeholder="state:idle node:node0[1-3]* util:<10 -word")
+        super().__init__(
+            compact=True, select_on_focus=False, placeholder="state:idle node:node0[1-3]* util:<10 -word",
+            max_length=LONGEST,
+        )  # fmt: skip
         self._bar = bar
+
+    def _on_paste(self, event: events.Paste) -> None:
+        """Insert the text up to the longest filter: every row is compared with every term."""
+        event.text = event.text[: max(0, LONGEST - len(self.value) + len(self.selected_text))]
 
     def action_complete(self) -> None:
         self._bar.complete()

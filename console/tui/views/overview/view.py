@@ -73,8 +73,10 @@ class OverviewView(View):
         self._show_again()
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
-        """Draw this frame."""
+        """Draw this frame; before the first layout only keep it, because text cannot be wrapped to an unknown width."""
         self._frame = frame
+        if self._node_list.size.width <= 0:
+            return
         for name in self._rows.keys() - frame.fleet.by_name.keys():
             del self._rows[name]
         self._show_verdicts(frame)

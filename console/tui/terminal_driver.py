@@ -1,0 +1,113 @@
+"""Textual's driver for a terminal that may send anything, understand only ASCII, and be gone at any instant."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from codecs import getincrementaldecoder
+from collections.abc import Callable
+from typing import Any, Final, TextIO, cast
+
+from textual._parser import ParseError
+from textual._xterm_parser import XTermParser
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+from ..text.ascii_art import ASCII_ART
+
+#: Bytes of input that are read at once.
+_READ_BYTES: Final = 65_536
+#: Seconds between two checks whether the app ended.
+_POLL_S: Final = 0.1
+
+
+class TerminalDriver(LinuxDriver):
+    """Ends the app as SIGHUP does once the terminal is gone: at end-of-file, or at an error of a read or write."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self._is_hung_up = False
+        if self._file is not None:
+            self._file = cast("Any", TerminalOutput(self._file, self._hang_up))
+
+    def run_input_thread(self) -> None:
+        """Read keys until the app stops reading; bytes that are not UTF-8 are dropped."""
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("ignore").decode
+        while not self.exit_event.is_set() and threading.main_thread().is_alive():
+            if select.select([self.fileno], [], [], _POLL_S)[0]:
+                try:
+                    read = os.read(self.fileno, _READ_BYTES)
+                except OSError:  # EIO
+                    read = b""
+                if not read:
+                    self._hang_up()
+                    return
+                self._process(parser.feed(text) if (text := decode(read)) else ())
+            self._process(parser.tick())
+        try:
+            list(parser.feed(""))
+        except (EOFError, ParseError):
+            pass
+
+    def _process(self, messages: Any) -> None:
+        message: Message
+        for message in messages:
+            self.process_message(message)
+
+    def _run_input_thread(self) -> None:
+        """Read keys; an error ends the app like an error in its own thread."""
+        try:
+            self.run_input_thread()
+        except Exception as error:  # noqa: BLE001 - raised again by the app's run
+            self._loop.call_soon_threadsafe(self._app._handle_exception, error)
+
+    def _hang_up(self) -> None:
+        if not self._is_hung_up:
+            self._is_hung_up = True
+            main = threading.main_thread().ident
+            if main is not None:
+                signal.pthread_kill(main, signal.SIGHUP)  # interrupts what the main thread waits for
+
+
+class TerminalOutput:
+    """What Textual's writer thread writes to. After an error, output is discarded and `on_error` was called."""
+
+    def __init__(self, file: TextIO, on_error: Callable[[], None]) -> None:
+        self._file, self._on_error = file, on_error
+        self._encoding = file.encoding or "utf-8"
+        self._pending: list[bytes] = []
+        self._is_broken = False
+
+    def write(self, text: str) -> None:
+        """Queue text, in ASCII what the terminal's encoding lacks."""
+        if not self._is_broken:
+            self._pending.append(text.encode(self._encoding, ASCII_ART))
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        rest = memoryview(b"".join(self._pending))
+        self._pending.clear()
+        try:
+            while rest and not self._is_broken:
+                rest = rest[os.write(self.fileno(), rest) :]
+        except OSError:
+            self._is_broken = True
+            self._on_error()
+
+    def fileno(self) -> int:
+        """File descriptor of the terminal."""
+        return self._file.fileno()
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self._file.isatty()
+
+
+def terminal_driver_class() -> type[TerminalDriver] | None:
+    """The driver of a terminal; None where TEXTUAL_DRIVER names another one."""
+    return None if os.environ.get("TEXTUAL_DRIVER") or sys.platform == "win32" else TerminalDriver
