@@ -118,7 +118,7 @@ def _signals(jobs: JobViews, taken: set[int], has_loose: bool) -> Iterator[Candi
     for number, views in groups.items():
         if number == 6 and (has_loose or not all(view.has_output for view in views)) and not _is_only_end(views, jobs):
             continue
-        category = "abort" if number == 6 else "segfault"
+        category = {6: "abort", 7: "bus_error", 11: "segfault"}.get(number, "signalled")
         failure = failure_of(category, SIGNAL_NAMES.get(number, f"signal {number}"), f"exit code {-number}")
         yield timed(Candidate("signalled", failure, views, "certain"))
 

@@ -65,6 +65,7 @@ CATEGORIES: Final[dict[str, Category]] = {
         Category("limit", "cause", "hit a limit of the system", "Raise the limit that it names (ulimit -n, ulimit -u)."),
         Category("assertion", "cause", "failed an assertion", "Check the condition at the place named."),
         Category("segfault", "cause", "crashed with a segmentation fault", "Read the native stack; run with PYTHONFAULTHANDLER=1; keep a core dump."),
+        Category("bus_error", "cause", "crashed with a bus error", "Check the space in /dev/shm and the files that it maps; one may have been cut."),
         Category("abort", "cause", "aborted in native code", "Read the message before the abort in the rank's output."),
         Category("native_exception", "cause", "ended by a C++ exception that nothing caught", "Read the exception's text; keep a core dump."),
         Category("killed", "cause", "was killed by SIGKILL", "Check the kernel log for the OOM killer, and who sent the signal."),

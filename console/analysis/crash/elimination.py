@@ -62,6 +62,8 @@ def _of_exit(ended: list[RankView], jobs: JobViews) -> Candidate | None:
         return _of_leaving([view for view in ended if view.exit_code == 0], jobs)
     first = [view for view in failed if view.is_reported_first] if len(failed) > 1 else failed
     first = first or failed
+    if len({view.node for view in first}) > 1 and len(first) < len(failed):
+        return None  # each launcher names the first one of its node
     codes = {view.exit_code for view in first}
     code = first[0].exit_code or 0
     code = 128 - code if 128 < code < 160 else code

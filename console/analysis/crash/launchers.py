@@ -13,11 +13,13 @@ SIGNALS: Final = {
     "hangup": 1, "interrupt": 2, "quit": 3, "illegal instruction": 4, "trace/breakpoint trap": 5, "aborted": 6, "bus error": 7,
     "floating point exception": 8, "killed": 9, "user defined signal 1": 10, "segmentation fault": 11, "broken pipe": 13,
     "terminated": 15, "sighup": 1, "sigint": 2, "sigquit": 3, "sigill": 4, "sigabrt": 6, "sigbus": 7, "sigfpe": 8, "sigkill": 9,
-    "sigsegv": 11, "sigpipe": 13, "sigterm": 15,
+    "sigsegv": 11, "sigpipe": 13, "sigterm": 15, "alarm clock": 14, "user defined signal 2": 12, "cpu time limit exceeded": 24,
+    "file size limit exceeded": 25, "bad system call": 31,
 }  # fmt: skip
 SIGNAL_NAMES: Final = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
-    11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM",
+    10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ",
+    31: "SIGSYS",
 }  # fmt: skip
 
 

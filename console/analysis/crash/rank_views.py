@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
@@ -14,6 +15,8 @@ from .verdict import CrashEvidence, CrashFailure, RankEnd, RankOutput
 
 #: Signals that native code causes in its own process.
 NATIVE_SIGNALS: Final = frozenset((4, 5, 6, 7, 8, 11))
+#: A line that reports an error; the last one of a rank is preferred to what it printed elsewhere.
+_ERROR_LINE: Final = re.compile(r"(?i)\b(?:error|fatal|critical|fail(?:ed|ure)?|abort(?:ed|ing)?)\b")
 Certainty = Literal["certain", "likely", "possible"]
 
 
@@ -169,7 +172,9 @@ class _Builder:
                 named.failures.append(msgspec.structs.replace(failure, is_uncaught=False))
                 failure = msgspec.structs.replace(failure, category="aborted_by_peer", role="consequence")
             view.failures.append(failure)
-        view.last_line = _last_line(parsed.stream.lines) or view.last_line
+        last_line = _last_line(parsed.stream.lines)
+        if last_line and (_ERROR_LINE.search(last_line) or not _ERROR_LINE.search(view.last_line)):
+            view.last_line = last_line
 
     def _add_loose(self, parsed: ParsedStream, node: str | None, name: str) -> None:
         for parsed_failure in parsed.failures:

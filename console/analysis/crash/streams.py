@@ -13,6 +13,10 @@ import msgspec
 MAX_LINE: Final = 4_096
 #: Lines at each end of an output by which the layers of prefixes that all lines share are recognised.
 _SAMPLE: Final = 60
+#: Characters of a line that quotes a traceback.
+MAX_JSON_LINE: Final = 65_536
+_QUOTED: Final = '"Traceback (most recent call last):\\n'
+_JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _NUMBER: Final = r"(?P<{}>[0-9]{{1,7}})"
 _TIME: Final = r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[T _][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)"
@@ -71,8 +75,9 @@ def split_streams(text: str) -> list[OutputStream]:
             stream = streams[key] = _stream(key, values)
         if values and (time := values.get("time")):
             stream.times[len(stream.lines)] = time
-        stream.lines.append(rest)
-        stream.numbers.append(number)
+        for part in _logged_traceback(rest) if _QUOTED in rest else (rest,):
+            stream.lines.append(part)
+            stream.numbers.append(number)
     _number_ranks(list(streams.values()))
     return list(streams.values())
 
@@ -85,10 +90,25 @@ def _clean_lines(text: str) -> list[str]:
     if lines and not lines[-1]:
         lines.pop()
     if len(text) > MAX_LINE:
-        lines = [line if len(line) <= MAX_LINE else line[:MAX_LINE] for line in lines]
+        lines = [line if len(line) <= MAX_LINE else line[: _longest(line)] for line in lines]
     if lines and lines[0].startswith('{"log":'):
         lines = [_docker_line(line) for line in lines]
     return lines
+
+
+def _longest(line: str) -> int:
+    return MAX_JSON_LINE if _QUOTED in line else MAX_LINE
+
+
+def _logged_traceback(line: str) -> list[str]:
+    """The lines of a traceback that a record of a JSON log quotes, after the record's head; else the line alone."""
+    start = line.index(_QUOTED)
+    quoted = _JSON_STRING.match(line, start)
+    try:
+        text = str(json.loads(quoted[0])) if quoted is not None else ""
+    except ValueError:
+        text = ""
+    return [line[:start][:MAX_LINE], *(part[:MAX_LINE] for part in text.splitlines())] if text else [line[:MAX_LINE]]
 
 
 def _docker_line(line: str) -> str:

@@ -319,3 +319,22 @@ def test_termination_on_a_node_that_is_lost_then_stays_an_error() -> None:
     loss = NodeLoss("n0", "restarted", NOW + 7 * SECOND, NOW + 9 * SECOND)
     verdict = verdict_of(*terminated(), launchers=(torchrun_received("15"),), losses=(loss,))
     assert crash_finding(verdict).severity == "error"
+
+
+def test_ranks_of_several_nodes_that_exit_in_silence_are_not_named_because_each_launcher_names_one() -> None:
+    def table(rank: int) -> str:
+        entry = f"  host      : n{rank // 2}\n  rank      : {rank} (local_rank: {rank % 2})\n"
+        return f"Root Cause (first observed failure):\n[0]:\n{entry}  exitcode  : 1 (pid: {100 + rank}) \n"
+
+    outputs = {rank: RankOutput("file", table(rank), f"/log/{rank}") for rank in (0, 2)}
+    launchers = tuple(LauncherOutput(output, f"n{rank // 2}") for rank, output in outputs.items())
+    ends = (end(0, ""), end(1, "", exit_code=-15), end(2, ""), end(3, ""))
+    assert culprits(verdict_of(*ends, launchers=launchers)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(-7, "crashed with a bus error: SIGBUS"), (-8, "was ended by a signal: SIGFPE"),
+                        (-24, "was ended by a signal: SIGXCPU"), (-11, "crashed with a segmentation fault: SIGSEGV")],
+)  # fmt: skip
+def test_signal_of_a_rank_is_called_by_its_name(code: int, words: str) -> None:
+    assert words in verdict_of(end(0, "", exit_code=code), end(1)).summary

@@ -1,5 +1,6 @@
 """Failures parsed from outputs: hostile input, prefixes, chains, handled exceptions, secrets."""
 
+import json
 import random
 
 import pytest
@@ -233,3 +234,14 @@ def test_numbers_from_outside_are_ascii_and_bounded(number: str) -> None:
     parse_output(
         f'[rank{number}]: Traceback (most recent call last):\n  File "a.py", line {number}, in f\n    x\nE: y\n'
     )
+
+
+def test_traceback_that_a_json_log_quotes_is_read_also_in_a_long_line_behind_a_prefix() -> None:
+    frames = '  File "/home/u/train.py", line 7, in <module>\n    x["lr"]\n'
+    trace = f'Traceback (most recent call last):\n{frames}KeyError: "lr"\n'
+    record = json.dumps({"level": "ERROR", "extra": "y" * 5_000, "exc_info": trace})
+    for line in (record, f"[rank3]: {record}"):
+        [failure] = parse_output(f"step 1\n{line}\n")
+        assert (failure.type, failure.message, failure.line) == ("KeyError", '"lr"', 2)
+        assert failure.site is not None and failure.site.line == 7
+    assert parse_output(f"{record[:5080]}\n") == ()
