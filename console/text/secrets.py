@@ -18,8 +18,10 @@ _WORD = (
 #: A name that contains such a word. The lookahead and the possessive `++` keep the time linear: with `*` on both sides,
 #: one line of a node could block the console for an hour by backtracking.
 _SECRET = rf"(?=[\w.-]*?{_WORD})[\w.-]++"
+#: A number after the name of a source file is that of a line: `tokenizer.py:88`.
+_LINE: Final = r"(?:(?<=\.py)|(?<=\.pyx)|(?<=\.cpp)|(?<=\.cu)):\d+(?![\w-]|\.\w)"
 #: `--api-key=X`, `PASSWORD=X`, `token: X`; a value in quotes to its end.
-_ASSIGNED: Final = re.compile(rf"(?i)(?<![\w.-])({_SECRET}\"?)(\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;&]+)")
+_ASSIGNED: Final = re.compile(rf"(?i)(?<![\w.-])({_SECRET}\"?)(?!{_LINE})(\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;&]+)")
 #: `--api-key X`, but not `--api-key --next`.
 _FOLLOWED: Final = re.compile(rf"(?i)(?<!\S)(-{_SECRET})(\s++)(?!-)(\"[^\"]*\"|'[^']*'|\S+)")
 #: `Authorization: Bearer X`.

@@ -34,6 +34,7 @@ SECRETS = {
     "git clone https://ghp_0123456789abcdefghijABCDEF@github.com/x/y": "ghp_0123456789abcdefghijABCDEF",
     "AKIAIOSFODNN7EXAMPLE": "AKIAIOSFODNN7EXAMPLE",
     "token: s3cr3t, then more": "s3cr3t",
+    "see app_token.py:8a8d-0123": "8a8d-0123",
     "--password hunter22 --user me": "hunter22",
     "pip install --index-url https://0123456789abcdefghij@pypi.corp/simple": "0123456789abcdefghij",
     "azcopy https://a.blob.example/c?sv=2024&sig=AbCd%2F12345678&se=1": "AbCd%2F12345678",
@@ -45,6 +46,7 @@ HARMLESS = (
     "torchrun --nproc-per-node 8 --rdzv-endpoint 10.0.0.1:29500 train.py",
     "python -m vllm.entrypoints.api_server --port 8000",
     "git clone ssh://git@github.com/x/y and https://alice@pypi.corp/simple?page=2&keyword=x",
+    "rank 1 is in file I/O in tokenizer_tables.py:88 <module> and has not entered all_reduce (api_key.py:7 step).",
     "NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus.",
 )
 
