@@ -24,7 +24,7 @@ from .monitor.clock_estimator import ClockEstimator, ClockFindings
 from .monitor.crash import CrashFindings
 from .monitor.finding_tracker import FindingTracker
 from .monitor.hang import console_record
-from .monitor.skew import SkewFindings
+from .monitor.skew import SkewFindings, clock_of
 from .monitor.stall_watch import StallWatch
 from .session.format.layout import sessions_folder
 from .session.manage.black_boxes import black_boxes_folder
@@ -34,6 +34,7 @@ from .session.record.recorder import Recorder
 from .session.store_snapshot import current_records
 
 if TYPE_CHECKING:
+    from .analysis.clock.model import ClusterInstant, NodeClock
     from .fleet.fleet import Prompt
 
 
@@ -128,6 +129,10 @@ class Console:
             yield self
         finally:
             await self.stop()
+
+    def to_cluster(self, node: str, t: int, clock: NodeClock = "real") -> ClusterInstant | None:
+        """The common clock at an instant of a node's clock (ns), with its error bound; None without clock data."""
+        return clock_of(self.store).to_cluster(node, t, clock)
 
     def _follow(self, newer: Config) -> None:
         """Apply a configuration file that was saved while the console runs."""

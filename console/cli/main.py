@@ -45,7 +45,7 @@ COMMANDS = {
         "collectives:collectives",
         "Show the collectives of each job: faults, groups, traffic between ranks, statistics.",
     ),
-    "clocks": ("nodes:clocks", "Measure clock offset between nodes, with error bounds."),
+    "clocks": ("clocks:clocks", "Measure clock offset between nodes; put traces on the common clock."),
     "doctor": ("nodes:doctor", "Check each node and suggest fixes."),
     "clean": ("nodes:clean", "Remove gconsole's files and leftover agents from the nodes."),
     "config": ("config:config", "Show the effective configuration, or write a starter file."),

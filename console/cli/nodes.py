@@ -1,4 +1,4 @@
-"""Commands on nodes without a screen: ps, topo, clocks, doctor, clean."""
+"""Commands on nodes without a screen: ps, topo, doctor, clean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import duration_option, json_option, load_target, target, target_or_recording, write_output
+from .options import json_option, load_target, target, target_or_recording, write_output
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -29,31 +29,6 @@ def ps(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     store = observe(load_target(target, overrides))
     click.echo(processes_json(store) if as_json else processes_text(store))
     return coverage_code(store)
-
-
-@click.command()
-@target
-@duration_option("--for", "for_s", default="12s", help="Duration; at least one full window ([clock] probe_window_s).")
-@click.option("--json", "as_json", is_flag=True, help="Print NDJSON: one line per window of each edge and node.")
-@click.option("--quiet", is_flag=True, help="Suppress progress.")
-def clocks(target: str, overrides: tuple[str, ...], for_s: float, as_json: bool, quiet: bool) -> int:
-    """Measure clock offset between nodes and print offset, drift and error bound per node and edge.
-
-    Nodes open a UDP socket for the duration and answer only each other. Exit codes: 0 all nodes measured, 3 some
-    nodes not measured, 4 no node measured.
-
-    \b
-    gconsole clocks hosts.toml
-    gconsole clocks hosts.toml --for 60s --json > clocks.jsonl
-    gconsole clocks hosts.toml --set clock.preset=high --set clock.interface=ib0
-    """
-    from ..config import ConfigError
-    from .live import run_clocks
-
-    config = load_target(target, overrides)
-    if not config.clock.enabled:
-        raise ConfigError("", "clock.enabled", "clocks are not compared; set it to true to measure them")
-    return run_clocks(config, for_s=for_s, as_json=as_json, quiet=quiet)
 
 
 @click.command()

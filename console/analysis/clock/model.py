@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import msgspec
 
@@ -196,6 +196,23 @@ class CommonClock:
         self._given = lines, snapshots
         self._lines: dict[str, NodeTimeline] = {}  # built on first use
         self._readings: dict[str, Readings] = {}
+
+    @classmethod
+    def of(cls, records: Iterable[object]) -> Self:
+        """The common clock from clock records, in order of arrival; other records are ignored."""
+        lines: dict[str, list[ClockNode]] = {}
+        snapshots: dict[str, list[ClockSnapshot]] = {}
+        for record in records:
+            if isinstance(record, ClockNode):
+                lines.setdefault(record.node, []).append(record)
+            elif isinstance(record, ClockSnapshot):
+                snapshots.setdefault(record.node, []).append(record)
+        return cls(lines, snapshots)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Nodes that have lines."""
+        return frozenset(self._given[0])
 
     def to_cluster(self, node: str, instant: int, clock: NodeClock = "raw") -> ClusterInstant | None:
         """Convert an instant of a node's clock (ns) to the common clock; None if the node has no line."""

@@ -20,8 +20,6 @@ import msgspec
 from ...analysis.clock.model import CommonClock
 from ...core.bus import Published
 from ...records import (
-    ClockNode,
-    ClockSnapshot,
     Collective,
     Finding,
     Gap,
@@ -225,20 +223,13 @@ def _instant_name(record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> 
 class ClusterTime:
     """Times of nodes on the common clock of a session; without one, on the node's CLOCK_REALTIME."""
 
-    def __init__(self, clock: CommonClock, nodes: frozenset[str]) -> None:
-        self._clock, self._nodes = clock, nodes
+    def __init__(self, clock: CommonClock) -> None:
+        self._clock, self._nodes = clock, clock.nodes
 
     @classmethod
     def of(cls, records: Iterable[Published]) -> Self:
         """Rebuild the common clock from clock records."""
-        lines: dict[str, list[ClockNode]] = {}
-        snapshots: dict[str, list[ClockSnapshot]] = {}
-        for record in records:
-            if isinstance(record, ClockNode):
-                lines.setdefault(record.node, []).append(record)
-            elif isinstance(record, ClockSnapshot):
-                snapshots.setdefault(record.node, []).append(record)
-        return cls(CommonClock(lines, snapshots), frozenset(lines))
+        return cls(CommonClock.of(records))
 
     def has(self, node: str) -> bool:
         """Whether the node is on the common clock."""

@@ -10,16 +10,17 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 import msgspec
 import numpy as np
 from msgspec.structs import astuple, fields
 
-from ...records import BadRecord, ClockNode, decode
+from ...records import BadRecord, ClockNode, ClockSnapshot, decode
+from ...records.kinds import SPECS
 from ..format.duckdb_connection import connect, register_lines
 from ..format.table_schema import (
     TABLES,
@@ -45,8 +46,20 @@ from .limits import (
 )
 from .output import ResultColumn, Rows
 from .sources import HistoryRows, LoadCancelled, Source, SourceTables
-from .views import SHORT_VIEWS, Piece, pieces, tables_for, views_named, with_cluster_time
+from .views import (
+    SHORT_VIEWS,
+    Piece,
+    RealPiece,
+    has_to_cluster,
+    pieces,
+    real_pieces,
+    tables_for,
+    to_cluster_macros,
+    views_named,
+    with_cluster_time,
+)
 
+_Clock = TypeVar("_Clock", ClockNode, ClockSnapshot)
 _BATCH_ROWS: Final = 8192
 _ALL_NAMES: Final = frozenset([*TABLES, *(view.name for view in SHORT_VIEWS)])
 #: What lists tables and columns, in a query.
@@ -81,6 +94,7 @@ class Database:
         self._names: frozenset[str] = frozenset()  # the tables and short views that the connection has
         self._loaded: frozenset[str] = frozenset()  # the tables whose records it has
         self._timed = False  # whether the tables have cluster time
+        self._converts = False  # whether it has the functions `TO_CLUSTER`
         self._cancelled = threading.Event()
 
     def close(self) -> None:
@@ -167,15 +181,19 @@ class Database:
         """
         tables, timed = tables_for(sql)
         names |= _ALL_NAMES if _LISTS.search(sql) else views_named(sql) | tables
-        names, timed = self._names | names, self._timed or timed
-        if self._connection is None or (names, timed) != (self._names, self._timed) or not tables <= self._loaded:
+        wanted = (self._names | names, self._timed or timed, self._converts or has_to_cluster(sql))
+        if (
+            self._connection is None
+            or wanted != (self._names, self._timed, self._converts)
+            or not (tables <= self._loaded)
+        ):
             self.close()
             self._loaded |= tables
-            self._connection = self._open(names, timed)
-            self._names, self._timed = names, timed
+            self._connection = self._open(*wanted)
+            self._names, self._timed, self._converts = wanted
         return self._connection
 
-    def _open(self, names: frozenset[str], timed: bool) -> duckdb.DuckDBPyConnection:
+    def _open(self, names: frozenset[str], timed: bool, converts: bool) -> duckdb.DuckDBPyConnection:
         try:
             tables = self._source.tables(self._loaded)
         except LoadCancelled as error:
@@ -193,6 +211,8 @@ class Database:
             for short_view in SHORT_VIEWS:
                 if short_view.name in names:
                     connection.execute(f"CREATE VIEW {short_view.name} AS {short_view.sql}")
+            if converts:
+                connection.execute(to_cluster_macros(_make_real_pieces(connection)))
             if names >= _ALL_NAMES:
                 _make_dictionary(connection)
             self._lock(connection, tables)
@@ -271,16 +291,35 @@ def _by_columns(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) ->
 
 def _make_clock_pieces(connection: duckdb.DuckDBPyConnection) -> str:
     """Create the table of the nodes' lines to the common clock; return its name, "" where no node has one."""
-    names = [column.name for column in columns_of("clock_node")]
-    query = formatted_lines("clock_node", names, "(FROM source.clock_node ORDER BY rx, seq)")
-    records = (decode(line.encode()) for (line,) in connection.execute(query).fetchall())
-    rows = [astuple(piece) for piece in pieces(record for record in records if isinstance(record, ClockNode))]
+    return _make_pieces(connection, "clock_pieces", Piece, pieces(_records_of(connection, ClockNode)))
+
+
+def _make_real_pieces(connection: duckdb.DuckDBPyConnection) -> str:
+    """Create the table that converts the nodes' CLOCK_REALTIME; return its name, "" where nothing is known."""
+    lines, snapshots = _records_of(connection, ClockNode), _records_of(connection, ClockSnapshot)
+    return _make_pieces(connection, "real_pieces", RealPiece, real_pieces([*lines, *snapshots]))
+
+
+def _records_of(connection: duckdb.DuckDBPyConnection, kind: type[_Clock]) -> Iterator[_Clock]:
+    table = SPECS[kind].name
+    names = [column.name for column in columns_of(table)]
+    query = formatted_lines(table, names, f"(FROM source.{table} ORDER BY rx, seq)")
+    for (line,) in connection.execute(query).fetchall():
+        record = decode(line.encode())
+        if isinstance(record, kind):
+            yield record
+
+
+def _make_pieces(
+    connection: duckdb.DuckDBPyConnection, name: str, kind: type[msgspec.Struct], pieces: Iterable[msgspec.Struct]
+) -> str:
+    rows = [astuple(piece) for piece in pieces]
     if not rows:
         return ""
     kinds: dict[Any, Any] = {str: object, int: np.int64, float: np.float64}
-    columns = zip(fields(Piece), zip(*rows, strict=True), strict=True)
-    _create(connection, "clock_pieces", {field.name: np.array(values, kinds[field.type]) for field, values in columns})
-    return "plain.clock_pieces"
+    columns = zip(fields(kind), zip(*rows, strict=True), strict=True)
+    _create(connection, name, {field.name: np.array(values, kinds[field.type]) for field, values in columns})
+    return f"plain.{name}"
 
 
 def _make_dictionary(connection: duckdb.DuckDBPyConnection) -> None:

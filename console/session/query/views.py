@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from ...analysis.clock.model import CommonClock
-from ...records import ClockNode
+from ...records import ClockNode, ClockSnapshot
 from ..format.table_schema import TABLES
 
 
@@ -180,6 +180,56 @@ class Piece(msgspec.Struct, frozen=True):
     growth: float
 
 
+#: SQL functions of a node and its CLOCK_REALTIME in ns: the instant on the common clock, and its error bound.
+TO_CLUSTER: Final = ("to_cluster", "to_cluster_bound_ns")
+
+
+class RealPiece(msgspec.Struct, frozen=True):
+    """One straight piece from a node's CLOCK_REALTIME to the common clock, from `from_real` to `to_real`, ns."""
+
+    node: str
+    from_real: int
+    to_real: int
+    common: int
+    rate: float
+    bound_ns: int
+
+
+def real_pieces(records: Iterable[ClockNode | ClockSnapshot]) -> Iterator[RealPiece]:
+    """Yield the conversion of CLOCK_REALTIME for all nodes, between their snapshots; `records` in order of arrival."""
+    records = list(records)
+    clock = CommonClock.of(records)
+    stamps: dict[str, list[int]] = {}
+    for record in records:
+        if isinstance(record, ClockSnapshot):
+            stamps.setdefault(record.node, []).append(record.real)
+    for node, reals in stamps.items():
+        reals = sorted(set(reals))
+        edges = [reals[0] - BEYOND_NS, *reals, reals[-1] + BEYOND_NS]
+        for begin, end in pairwise(edges):
+            here, half, there = (clock.to_cluster(node, real, "real") for real in (begin, (begin + end) // 2, end - 1))
+            if here is None or half is None or there is None:
+                continue
+            took = max(1, end - 1 - begin)
+            bent = abs(half.ns - (here.ns + there.ns) // 2)
+            bound_ns = max(here.bound_ns, half.bound_ns, there.bound_ns) + bent + _ROUNDING_NS
+            yield RealPiece(node, begin, end, here.ns, (there.ns - here.ns - took) / took, bound_ns)
+
+
+def to_cluster_macros(pieces_table: str) -> str:
+    """SQL that creates the functions `TO_CLUSTER`; without a table of pieces they return null."""
+    if not pieces_table:
+        return "".join(f"CREATE MACRO {name}(node, t) AS NULL::BIGINT;" for name in TO_CLUSTER)
+    gone = "(of_t - p.from_real)"
+    values = (f"p.common + {gone} + floor({gone} * p.rate)::BIGINT", "p.bound_ns")
+    return "".join(
+        f"""CREATE MACRO {name}(of_node, of_t) AS (
+                SELECT max({value}) FROM {pieces_table} p
+                WHERE p.node = of_node AND p.from_real <= of_t AND of_t < p.to_real);"""
+        for name, value in zip(TO_CLUSTER, values, strict=True)
+    )
+
+
 def pieces(records: Iterable[ClockNode]) -> Iterator[Piece]:
     """Yield the lines of all nodes as pieces; `records` in order of arrival."""
     lines: dict[str, list[ClockNode]] = {}
@@ -261,4 +311,10 @@ def needs_cluster_time(sql: str) -> bool:
 def tables_for(sql: str) -> tuple[frozenset[str], bool]:
     """Return the tables a query needs, and whether it may use cluster time, which needs one more."""
     timed = needs_cluster_time(sql)
-    return tables_named(sql) | ({"clock_node"} if timed else frozenset()), timed
+    tables = tables_named(sql) | ({"clock_node"} if timed else frozenset())
+    return tables | ({"clock_node", "clock_snapshot"} if has_to_cluster(sql) else frozenset()), timed
+
+
+def has_to_cluster(sql: str) -> bool:
+    """Whether a query may call one of `TO_CLUSTER`."""
+    return not _words(sql).isdisjoint(TO_CLUSTER)

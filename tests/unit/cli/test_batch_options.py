@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gconsole.cli.batch import batch
-from gconsole.cli.nodes import clocks
+from gconsole.cli.clocks import clocks
 from gconsole.config import ConfigError
 
 
