@@ -23,6 +23,8 @@ _P2P = ("ok", "chipset_not_supported", "gpu_not_supported", "topology_not_suppor
 _CAPS = (("read", 0), ("write", 1), ("nvlink", 2), ("atomics", 3))
 #: nvml.h, nvmlIntNvLinkDeviceType_t
 _REMOTES = {0: "gpu", 1: "cpu", 2: "switch"}
+#: PCI address that stands for a remote end without one, such as an NVSwitch of which the driver knows no address.
+_NO_ADDRESS = "ffffffff:"
 _LINK_FIELDS = (("up", 165), ("version", 166), ("speed", 164))
 
 
@@ -99,6 +101,8 @@ class NvLinkRemotes(object):
         previous = self._ends.get(number, ("unknown", ""))
         kind = _REMOTES.get(kind, previous[0])  # failed, or 0xFF: unknown at the moment
         address = previous[1] if pci is None else pci_address(pci)
+        if address.lower().startswith(_NO_ADDRESS):
+            address, no_address = "", "the driver does not report the address of the remote end"
         self._ends[number] = (kind, address)
         lacking: "dict[str, str]" = {}
         if kind == "unknown":

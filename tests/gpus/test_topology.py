@@ -75,6 +75,16 @@ def rdma(sys, name, device):
     (port.parent.parent / "device").symlink_to(device)
 
 
+def test_nvswitches_without_an_address_are_one_edge_without_an_id(watch):
+    """The driver of some GPUs has a placeholder as the address of each switch."""
+    lines = scenarios.hgx_h100() | {f"gpu.remote_pci.{link}": "FFFFFFFF:FF:FF.0" for link in range(18)}
+
+    links = of_type(watch(lines).tick(), "nvlink")
+
+    assert {(link.b.kind, link.b.id, len(link.links)) for link in links} == {("switch", "", 18)}
+    assert "does not report the address" in links[0].unsupported["b.id"]
+
+
 def test_nvlinks_to_four_switches_are_four_edges_per_gpu(watch):
     sampler = watch(scenarios.hgx_h100())
 

@@ -131,12 +131,15 @@ def _letters(number: int) -> str:
 
 
 def _nearest(made: NodeClass, larger: Sequence[NodeClass]) -> NodeClass | None:
-    """Class to compare with: same GPUs, else a common GPU model, else the largest."""
+    """Class to compare with: same GPUs; a node that is alone with its number of GPUs, with others of its models.
+
+    Nodes of other models are another kind of machine, and so are several nodes with the same number of GPUs.
+    """
     mine = [gpu.name for gpu in made.model.gpus]
     theirs = [(other, [gpu.name for gpu in other.model.gpus]) for other in larger]
     same = [other for other, names in theirs if names == mine]
-    akin = [other for other, names in theirs if set(names) & set(mine)]
-    return next(iter([*same, *akin, *larger]), None)
+    akin = [other for other, names in theirs if len(made.nodes) == 1 and set(names) == set(mine)]
+    return next(iter([*same, *akin]), None)
 
 
 # -- how one class differs from another --------------------------------------------------------------------------------

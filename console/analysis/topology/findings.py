@@ -28,7 +28,7 @@ def difference_findings(
 ) -> tuple[FindingDraft, ...]:
     """One finding per set of culprits, without `reported` differences.
 
-    Severity is info for nodes with other GPU models, and for differences without a majority to compare with.
+    Severity is info for differences without a majority to compare with.
     """
     reported = reported or ReportedFindings()
     by_culprits: dict[tuple[str, ...], list[tuple[Difference, NodeClass]]] = {}
@@ -36,28 +36,20 @@ def difference_findings(
         for whole in (*made.differences, *made.odd):
             for difference in reported.unreported(whole):
                 by_culprits.setdefault(_culprits(difference, made), []).append((difference, made))
-    return tuple(_finding(culprits, those, classes) for culprits, those in by_culprits.items())
+    return tuple(_finding(culprits, those) for culprits, those in by_culprits.items())
 
 
-def _finding(
-    culprits: tuple[str, ...], those: Sequence[tuple[Difference, NodeClass]], classes: Sequence[NodeClass]
-) -> FindingDraft:
+def _finding(culprits: tuple[str, ...], those: Sequence[tuple[Difference, NodeClass]]) -> FindingDraft:
     sim = "SIM " if any(made.model.simulated for _, made in those) else ""
-    is_fault = any(entry[0].is_minority and not _is_foreign(*entry, classes) for entry in those)
+    is_fault = any(difference.is_minority for difference, _ in those)
     return FindingDraft(
         id=DIFFERS,
         severity="warning" if is_fault else "info",
-        confidence="certain" if any(difference.is_minority for difference, _ in those) else "possible",
+        confidence="certain" if is_fault else "possible",
         culprits=culprits,
         text=f"{sim}{fold(those[0][0].nodes)}: " + "; ".join(difference.phrase for difference, _ in those),
         evidence=tuple(f"{sim}{_RECORD[difference.aspect]} {difference.text}" for difference, _ in those),
     )
-
-
-def _is_foreign(difference: Difference, made: NodeClass, classes: Sequence[NodeClass]) -> bool:
-    """Whether the nodes have other GPU models than the class they are compared with."""
-    other = next((made for made in classes if difference.than == f"class {made.name}"), None)
-    return other is not None and {gpu.name for gpu in other.model.gpus} != {gpu.name for gpu in made.model.gpus}
 
 
 def _culprits(difference: Difference, made: NodeClass) -> tuple[str, ...]:

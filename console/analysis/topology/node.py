@@ -84,8 +84,8 @@ class NodeTopology:
 
     @property
     def switch_title(self) -> str:
-        """`NVSwitch ×4`; without a count if the addresses are not reported."""
-        return f"{NVSWITCH} ×{len(self.switches)}" if all(self.switches) else NVSWITCH
+        """`NVSwitch ×4`; `NVSwitch, count not reported` if the driver does not report their addresses."""
+        return f"{NVSWITCH} ×{len(self.switches)}" if all(self.switches) else f"{NVSWITCH}, count not reported"
 
     @cached_property
     def graph(self) -> LinkGraph:

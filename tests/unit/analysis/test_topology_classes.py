@@ -188,10 +188,26 @@ def test_difference_without_a_majority_is_an_info_finding_of_possible_confidence
     assert (found.severity, found.confidence) == ("info", "possible")
 
 
-def test_node_of_a_different_hardware_class_gives_an_info_finding():
-    (found,) = difference_findings(classes_of([*ALIKE, node_topology(pcie_facts("slow1"))]))
+def test_node_of_other_gpu_models_is_compared_with_none():
+    assert difference_findings(classes_of([*ALIKE, node_topology(pcie_facts("slow1"))])) == ()
 
-    assert found.severity == "info"
+
+def with_gpus(name, count):
+    facts = hgx_facts(name)
+    kept = {info.uuid for info in facts.gpus[:count]}
+    links = [link for link in facts.links if {end.id for end in (link.a, link.b) if end.kind == "gpu"} <= kept]
+    return node_topology(TopologyFacts(name, facts.gpus[:count], links, facts.nics))
+
+
+def test_several_nodes_with_the_same_number_of_gpus_are_a_class_of_their_own():
+    assert difference_findings(classes_of([*ALIKE, with_gpus("half1", 4), with_gpus("half2", 4)])) == ()
+
+
+def test_node_that_is_alone_with_its_number_of_gpus_differs():
+    (found,) = difference_findings(classes_of([*ALIKE, with_gpus("node044", 7)]))
+
+    assert (found.severity, found.culprits) == ("warning", ("node044",))
+    assert "has 7 × NVIDIA H100 80GB HBM3" in found.text
 
 
 def test_findings_of_simulated_nodes_are_marked_sim():
