@@ -39,6 +39,8 @@ KILL_S = 60.0
 PROVEN_S = 15.0
 #: nvidia-persistenced keeps the driver initialised, so that a start is fast.
 _PERSISTENCED = "/var/run/nvidia-persistenced/socket"
+#: Seconds between attempts to start NVML, while GPUs are known to be there, so that a repair is soon noticed.
+RETRY_FAULT_S = 8.0
 _CALL = re.compile(r"\bin (nvml[A-Z]\w+)")
 _CRASH_TRY = "update or reload the NVIDIA driver; gconsole starts the reader again by itself"
 _HANG_TRY = "read dmesg for NVRM messages; drain the node and reboot it if the call does not return"
@@ -114,6 +116,7 @@ class GpuProcess(Sampler):
     def absence(self, error: "Unavailable") -> "list[Fact]":
         """Why the GPUs cannot be read, or that there are none."""
         fields = inventory.absence(self.context, error)
+        self.retry_most_s = RETRY_FAULT_S if "fault" in fields or fields.get("missing") else Sampler.retry_most_s
         self._posted = self.context.shared["gpu_inventory"] = fields
         self.context.shared["gpu_edges"] = 0
         self.context.shared["gpu_hung"] = False

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 #: A tick that takes longer than this many intervals, and at least this many seconds, is hung.
 HUNG_INTERVALS, HUNG_S = 3, 5.0
-#: Seconds before another attempt to start a sampler: the first pause, doubled each time, and the longest one.
-RETRY_S, RETRY_MOST_S = 2.0, 60.0
+#: Seconds before another attempt to start a sampler; doubled each time up to the sampler's `retry_most_s`.
+RETRY_S = 2.0
+#: Seconds of work after which a failure is a new one.
+WORKED_S = 60.0
 
 
 class SamplerThread(threading.Thread):
@@ -43,9 +45,9 @@ class SamplerThread(threading.Thread):
             if self._start():
                 self._loop()
             self.ready.set()
-            if time.monotonic() - began > RETRY_MOST_S:
+            if time.monotonic() - began > WORKED_S:
                 failures = 0
-            self.agent.ended.wait(min(RETRY_MOST_S, RETRY_S * 2 ** min(failures, 8)))
+            self.agent.ended.wait(min(self.sampler.retry_most_s, RETRY_S * 2 ** min(failures, 8)))
             failures += 1
 
     def _start(self) -> bool:

@@ -63,6 +63,7 @@ class Sampler(object):
 
     name = ""
     finest_s = 1.0  # lower limit of the interval, whatever the configured one
+    retry_most_s = 60.0  # longest pause before another attempt to start
 
     def __init__(self, context: "Context") -> None:
         self.context = context

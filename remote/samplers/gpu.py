@@ -33,7 +33,7 @@ _NOT_THERE = (2, 3, 6)
 #: Seconds. Minimum interval of a full read.
 FULL_S = 1.0
 #: Seconds between two attempts to reach a lost GPU, which may have been reset.
-RETRY_S = 10.0
+RETRY_S = 5.0
 
 
 class Device(object):

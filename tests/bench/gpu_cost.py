@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,7 @@ from .result import Outcome, Row, middle
 GPUS = 8
 WARM_UP_S, MEASURED_S, RUNS = 10.0, 45.0, 3
 TICKS = 400
-TICK_GOAL_MS, CPU_GOAL_PCT, RSS_GOAL_MB = 2.0, 0.5, 25.0
+TICK_GOAL_MS, CPU_GOAL_PCT, MEMORY_GOAL_MB, FIRST_GOAL_MB = 2.0, 0.5, 25.0, 30.0
 DEADLINE_S = 60.0
 _TESTS = Path(__file__).parents[1] / "gpus"
 
@@ -45,7 +45,7 @@ def measure(quick: bool) -> Outcome:
         in_new_process(_write_scenario, str(rig.nodes[0].folder), job.inside)
         hosts = _install_library(rig, Path(scratch))
         ticks = [in_new_process(_tick_ms, environment, TICKS // (4 if quick else 1)) for _ in range(runs)]
-        _agent(rig, hosts, 4.0, 0.5)  # compiles the code into the node's cache
+        first = _agent(rig, hosts, 4.0, 0.5)  # compiles the code into the node's cache
         for _ in range(runs):
             ours.append(_agent(rig, hosts, warm_up_s, measured_s))
             if nvitop:
@@ -55,15 +55,16 @@ def measure(quick: bool) -> Outcome:
     peer_cpu, peer_rss = ([cost[place] for cost in theirs] for place in (0, 1))
     rows += [
         _row("agent's CPU at 1 Hz, 8 GPUs by NVML", cpu, "% of a core", "≤ 0.5 %", CPU_GOAL_PCT, peer_cpu),
-        _row("agent's RSS, 8 GPUs by NVML", rss, "MB", "≤ 25 MB", RSS_GOAL_MB, peer_rss),
+        _row("agent's memory, 8 GPUs by NVML", rss, "MB", "≤ 25 MB", MEMORY_GOAL_MB, peer_rss),
+        _row("agent's memory after a first start, which compiles", [first[1]], "MB", "≤ 30 MB", FIRST_GOAL_MB, []),
     ]
     return Outcome(rows, [
         "the C library of the tests that answers NVML's ABI (8 × H100, 18 NVLinks each, GPM, a rank on each GPU);"
         " a real driver's time is additional, for any client",
         f"a tick: thread CPU of the GPU sampler alone, mean of {TICKS}, NVLinks of each GPU every tenth",
         f"agent: all of it (processes, host, ports, GPUs) on a node of the rig, {GPUS} ranks that sleep, over"
-        f" {measured_s:g} s after {warm_up_s:g} s, code cached; CPU of all threads as the scheduler counts it, RSS is"
-        " VmRSS",
+        f" {measured_s:g} s after {warm_up_s:g} s, code cached; agent and its NVML child together: CPU of all threads"
+        " as the scheduler counts it, memory is the sum of their PSS; of the peer it is RSS",
         "peer: nvitop 1.7.0 `--monitor full --interval 1` in a pseudo-terminal of 140×50, in turns with the agent, on"
         " the same library and figures; GPUs and their processes only"
         if nvitop else "peer: not at hand (BENCH_NVITOP)",
@@ -138,7 +139,7 @@ def _tick_ms(environment: Mapping[str, str], ticks: int) -> float:
 
 
 def _agent(rig: Rig, hosts: Path, warm_up_s: float, measured_s: float) -> tuple[float, float]:
-    """(CPU in % of a core, RSS in MB) of an agent on the node."""
+    """(CPU in % of a core, PSS in MB) of an agent on the node, with its child."""
     records = hosts.with_name("records.ndjson")
     records.unlink(missing_ok=True)
     argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(hosts), "--for", "1h", "--quiet"]
@@ -146,12 +147,25 @@ def _agent(rig: Rig, hosts: Path, warm_up_s: float, measured_s: float) -> tuple[
     try:
         pid = rig.nodes[0].outer_pid(_agents_pid(records))
         time.sleep(warm_up_s)
-        with CpuShare(pid) as share:
+        pids = [pid, *_children(pid)]
+        with ExitStack() as measured:
+            shares = [measured.enter_context(CpuShare(each)) for each in pids]
             time.sleep(measured_s)
-        return share.pct, memory_bytes(pid)[0] / 1e6
+        return sum(share.pct for share in shares), sum(map(_pss_bytes, pids)) / 1e6
     finally:
         process.terminate()
         process.wait(DEADLINE_S)
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def _pss_bytes(pid: int) -> int:
+    """Proportional set size: pages that several processes share are divided among them."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def _agents_pid(records: Path) -> int:

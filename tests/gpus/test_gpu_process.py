@@ -12,7 +12,7 @@ from nvml.library import Scenario, load
 from gconsole_remote.agent import doctor, gpu_process, sampler_thread
 from gconsole_remote.agent.gpu_process import GpuProcess
 from gconsole_remote.agent.sampler_thread import SamplerThread
-from gconsole_remote.samplers.base import Context
+from gconsole_remote.samplers.base import Context, Unavailable
 
 DEADLINE_S = 60.0
 
@@ -67,7 +67,7 @@ def started(tmp_path, monkeypatch):
     for module, name, value in ((gpu_process, "SLOW_S", 0.3), (gpu_process, "STUCK_S", 0.6),
                                 (gpu_process, "PROVEN_S", 1.0),
                                 (sampler_thread, "HUNG_S", 0.5), (sampler_thread, "HUNG_INTERVALS", 1),
-                                (sampler_thread, "RETRY_S", 0.2), (sampler_thread, "RETRY_MOST_S", 0.4),
+                                (sampler_thread, "RETRY_S", 0.2), (gpu_process, "RETRY_FAULT_S", 0.4),
                                 (gpu_process, "_PERSISTENCED", str(tmp_path / "none"))):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     kept = []
@@ -158,6 +158,17 @@ def test_driver_that_is_repaired_under_a_running_agent_is_noticed(started, code,
     watched.scenario.change(drop=("fail.nvmlInitWithFlags",))
     watched.agent.until_inventory(count=8)
     watched.agent.until(lambda: watched.agent.missing == {}, "missing is withdrawn")
+
+
+def test_driver_with_a_fault_is_tried_again_soon_and_an_absent_one_seldom(tmp_path):
+    context = Context(proc=str(tmp_path))
+    context.sys = str(tmp_path)
+    sampler = GpuProcess(context, FakeAgent())
+
+    sampler.absence(Unavailable("mismatch", name="gpu_driver_mismatch"))
+    assert sampler.retry_most_s < 10
+    sampler.absence(Unavailable("none", name="gpu_no_driver"))
+    assert sampler.retry_most_s == 60
 
 
 def test_doctor_names_the_state_of_nvml_without_calling_it(started, monkeypatch):
