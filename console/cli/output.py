@@ -168,6 +168,8 @@ def run_from_folder(
     outputs = import_outputs(
         path, path.resolve().name, [*dumps, *(file for file in flight.read if file not in flight.logs)]
     )
+    for trouble in (*flight.problems, *(f"{name}: {problem}" for name, problem in outputs.problems)):
+        click.echo(f"gconsole: {printable(str(trouble))}", err=True)
     if no_dumps and not flight.records and not outputs.read:
         text = f"{no_dumps}, and no logs, Flight Recorder dumps, NCCL RAS output or NCCL logs"
         raise click.UsageError(text) from no_dumps
@@ -175,8 +177,6 @@ def run_from_folder(
     for name, problem in read.refused:
         if name not in imported:
             click.echo(f"gconsole: {printable(name)}: {problem}", err=True)
-    for trouble in (*flight.problems, *(f"{name}: {problem}" for name, problem in outputs.problems)):
-        click.echo(f"gconsole: {printable(str(trouble))}", err=True)
     store.apply([*read.records, *flight.records])
     store.apply(verdict_findings(store))
     crashes = crashes_of(outputs.attempts)

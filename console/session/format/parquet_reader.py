@@ -21,9 +21,10 @@ import duckdb
 
 from ...core.bus import Published
 from ...records import BadRecord, decode
-from .duckdb_connection import bounded_memory, connect, shared_cursor
+from .duckdb_connection import connect, shared_cursor
 from .layout import SessionError, inside
 from .manifest import ParquetPart
+from .memory_limit import bounded_memory
 from .reader import RecordFilter
 from .table_schema import TABLES, columns_of, formatted_lines, literal, quoted
 

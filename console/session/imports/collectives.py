@@ -10,6 +10,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
 
 from ...records import Collective, CollectiveSource, PgStatus
 from ...text import format
+from .isolated_files import FileFailure, read_each
 
 #: Upper bounds of a file's size and of the time to parse it.
 MAX_BYTES: Final = 256 << 20
@@ -42,7 +44,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ImportedCollectives(msgspec.Struct):
-    """Imported records, problems, and the files in a known format (`read`)."""
+    """Imported records, problems, and the files in a known format, or that could not be read (`read`)."""
 
     records: list[Fact] = msgspec.field(default_factory=list)
     problems: list[Problem] = msgspec.field(default_factory=list)
@@ -63,24 +65,49 @@ def import_files(paths: Iterable[Path], job: str) -> ImportedCollectives:
     """Import these files. Raises nothing: errors become problems that name the file."""
     result = ImportedCollectives()
     logs: list[tuple[Path, CollectiveSource, list[dict[str, Any]]]] = []
-    for path in paths:
-        try:
-            data = _bytes_of(path)
-            kind = source_of(data)
-            if kind is None:
-                continue
+    for path, file in read_each(list(paths), partial(_read, job), _CollectiveFile):
+        if isinstance(file, FileFailure):
+            result.problems.append(Problem(str(path), file.text))
             result.read.append(path)
-            if kind == "fr_dump":
-                result.records += _of_trace(data, path, job, result.problems)
-            elif kind == "ras":
-                result.records += _of_ras(data, path, job, result.problems)
-            else:
-                result.logs.update([path] if kind == "nccl_log" else [])
-                logs.append((path, kind, _of_log(data, kind, path, result.problems)))
-        except (OSError, flight_recorder.BadDump, nccl_ras.BadRasResponse) as error:
-            result.problems.append(Problem(str(path), str(error.strerror if isinstance(error, OSError) else error)))
+            continue
+        if file.kind is None:
+            continue
+        result.read.append(path)
+        result.problems += [Problem(str(path), text) for text in file.problems]
+        result.records += file.records
+        if file.kind in ("nccl_log", "inspector"):
+            result.logs.update([path] if file.kind == "nccl_log" else [])
+            logs.append((path, file.kind, file.entries))
     result.records += _of_logs(logs, job, result.problems)
     return result
+
+
+class _CollectiveFile(msgspec.Struct):
+    """What one file contains: records, or the fields of a log's operations; `kind` is None in an unknown format."""
+
+    kind: CollectiveSource | None = None
+    records: list[Fact] = msgspec.field(default_factory=list)
+    entries: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
+
+
+def _read(job: str, path: Path) -> _CollectiveFile:
+    """Raises OSError; a file that is malformed as a whole has that as its problem."""
+    data = _bytes_of(path)
+    file = _CollectiveFile(source_of(data))
+    try:
+        match file.kind:
+            case None:
+                pass
+            case "fr_dump":
+                file.records += _of_trace(data, path, job, file.problems)
+            case "ras":
+                file.records += _of_ras(data, job, file.problems)
+            case _:
+                file.entries += _of_log(data, file.kind, file.problems)
+    except (flight_recorder.BadDump, nccl_ras.BadRasResponse) as error:
+        file.problems.append(str(error))
+    return file
 
 
 def source_of(data: bytes) -> CollectiveSource | None:
@@ -114,35 +141,34 @@ def _bytes_of(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _of_trace(data: bytes, path: Path, job: str, problems: list[Problem]) -> list[Fact]:
+def _of_trace(data: bytes, path: Path, job: str, problems: list[str]) -> list[Fact]:
     parsed = flight_recorder.parse(data, time.monotonic() + MAX_PARSE_S)
     rank = rank_of(path)
     if rank is None:
-        problems.append(Problem(str(path), "no rank in its file name"))
-    problems += [Problem(str(path), text) for text in parsed.problems]
+        problems.append("no rank in its file name")
+    problems += parsed.problems
     head = {"capture": CAPTURE, "source": "fr_dump", "job": job, "rank": rank, "version": parsed.version}
     sent = {"entries_sent": len(parsed.entries), "size_bytes": len(data)}
     groups = [{**head, **sent, **group} for group in parsed.groups or [{"entries": parsed.held}]]
-    return [*_made(PgStatus, groups, path, problems), *_made(Collective, _with(parsed.entries, head), path, problems)]
+    return [*_made(PgStatus, groups, problems), *_made(Collective, _with(parsed.entries, head), problems)]
 
 
-def _of_ras(data: bytes, path: Path, job: str, problems: list[Problem]) -> list[Fact]:
+def _of_ras(data: bytes, job: str, problems: list[str]) -> list[Fact]:
     parsed = nccl_ras.parse(data)
-    problems += [Problem(str(path), text) for text in parsed.problems]
+    problems += parsed.problems
     head = {"capture": CAPTURE, "source": "ras", "job": job, "rank": None, "version": parsed.version}
-    return list(_made(PgStatus, _with(parsed.groups, head), path, problems))
+    return list(_made(PgStatus, _with(parsed.groups, head), problems))
 
 
-def _of_log(data: bytes, kind: CollectiveSource, path: Path, problems: list[Problem]) -> list[dict[str, Any]]:
+def _of_log(data: bytes, kind: CollectiveSource, problems: list[str]) -> list[dict[str, Any]]:
     if kind == "inspector":
         inspected = nccl_log.parse_inspector(data, limit=1 << 20)
         if inspected.bad:
-            problems.append(Problem(str(path), f"{inspected.bad} malformed lines"))
+            problems.append(f"{inspected.bad} malformed lines")
         return list(inspected.entries)
     parsed = nccl_log.parse_log(data, limit=1 << 20)
     if parsed.bad:
-        text = f"{parsed.bad} operations of communicators without Init lines in it"
-        problems.append(Problem(str(path), text))
+        problems.append(f"{parsed.bad} operations of communicators without Init lines in it")
     return list(parsed.entries)
 
 
@@ -163,7 +189,9 @@ def _of_logs(
             rank = largest.get((str(entry["host"]), entry["pid"] or -1), (-1, -1))[1]
             fields = {key: value for key, value in entry.items() if key != "host"}
             made.append({**fields, "capture": CAPTURE, "source": kind, "job": job, "rank": rank if rank >= 0 else None})
-        records += _made(Collective, made, path, problems)
+        bad: list[str] = []
+        records += _made(Collective, made, bad)
+        problems += [Problem(str(path), text) for text in bad]
     return records
 
 
@@ -171,7 +199,7 @@ def _with(lines: Iterable[dict[str, Any]], head: dict[str, Any]) -> list[dict[st
     return [{**line, **head} for line in lines]
 
 
-def _made(kind: type[T], lines: Iterable[dict[str, Any]], path: Path, problems: list[Problem]) -> list[T]:
+def _made(kind: type[T], lines: Iterable[dict[str, Any]], problems: list[str]) -> list[T]:
     """Records of these fields; invalid ones are skipped and reported once."""
     made, bad = [], []
     for line in lines:
@@ -180,5 +208,5 @@ def _made(kind: type[T], lines: Iterable[dict[str, Any]], path: Path, problems: 
         except msgspec.ValidationError as error:
             bad.append(str(error))
     if bad:
-        problems.append(Problem(str(path), f"{len(bad)} invalid operations or groups: {bad[0]}"))
+        problems.append(f"{len(bad)} invalid operations or groups: {bad[0]}")
     return made

@@ -17,6 +17,7 @@ import msgspec
 
 from ...records import ConsoleRecord, NodeState, Rank, Record, Stack, StackFrame
 from ...text.format import size
+from .isolated_files import FileFailure, read_each
 
 #: Upper bound of a dump of one process.
 MAX_BYTES: Final = 16 << 20
@@ -66,12 +67,9 @@ def records_of(folder: Path, models: tuple[str, ...] = ()) -> ImportedDumps:
     records: list[Record] = []
     refused: list[tuple[str, str]] = []
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: (_instant(path), path))
-    for path in files[:MAX_FILES]:
-        name = str(path.relative_to(folder))
-        try:
-            dumps = _dumps(path)
-        except (OSError, ValueError) as error:
-            refused.append((name, str(error) or type(error).__name__))
+    for path, dumps in read_each(files[:MAX_FILES], _dumps, list[_Dump]):
+        if isinstance(dumps, FileFailure):
+            refused.append((str(path.relative_to(folder)), dumps.text))
             continue
         rank, node = _rank_of(path, folder), _node_of(path, folder)
         for number, dump in enumerate(dumps):

@@ -170,7 +170,7 @@ def _open(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def main() -> None:
     """Run queries until stdin ends."""
-    from ..format.duckdb_connection import bounded_memory
+    from ..format.memory_limit import bounded_memory
 
     requests: SimpleQueue[QueryRequest] = SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()

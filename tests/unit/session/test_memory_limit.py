@@ -7,10 +7,10 @@ import pytest
 
 CODE = """
 import resource
-from gconsole.session.format import duckdb_connection
+from gconsole.session.format import memory_limit
 held = bytearray(300 << 20)  # what the process has before counts on top, not against the limit
-duckdb_connection.LIMIT_BYTES = 100 << 20
-with duckdb_connection.bounded_memory():
+memory_limit.LIMIT_BYTES = 100 << 20
+with memory_limit.bounded_memory():
     bytearray(20 << 20)
     try:
         bytearray(200 << 20)
