@@ -21,7 +21,7 @@ from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import duration_option, json_option, load_target, target
-from .run_options import job_options, request_of
+from .run_options import SizeType, job_options, request_of
 
 if TYPE_CHECKING:
     from ..launch.plan import LaunchPlan, Refusal
@@ -240,13 +240,18 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=Path(), help="Destination folder; files go to NODE/…"
 )
+@click.option(
+    "--max-size", type=SizeType(), default="64G", show_default=True, help="Max size of all files of all nodes."
+)
 @in_event_loop
-async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path) -> int:
+async def fetch(
+    target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path, max_size: int
+) -> int:
     """Copy a file or folder of the job from each node into a folder named after the node.
 
     PATH is relative to the working directory of the job, or absolute. Exit codes: 0 all nodes, 3 some nodes failed.
     """
-    from .run_live import fetch_from, live
+    from .run_live import FetchBudget, fetch_from, live
 
     async with live(load_target(target, overrides)) as fleet:
         view = await _job_named(fleet, job)
@@ -254,7 +259,9 @@ async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, on
         if not nodes:
             nodes = [line.node for line in view.lines]
             raise click.UsageError(f"--node {only}: not a node of job {view.ordered.job}; its nodes: {fold(nodes)}")
-        problems = [p for node in nodes if (p := await fetch_from(fleet.fleet, view.ordered.job, node, path, output))]
+        budget = FetchBudget(max_size)
+        copied = view.ordered.job, path, output, budget
+        problems = [problem for node in nodes if (problem := await fetch_from(fleet.fleet, node, *copied))]
     for problem in problems:
         click.echo(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
