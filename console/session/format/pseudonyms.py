@@ -31,18 +31,20 @@ MAX_NAMES_PER_NODE: Final = 1_024
 class Pseudonyms:
     """Replaces each host and user name by the same pseudonym everywhere; not reversible without the key.
 
-    Names of hosts (in hosts.toml, and reported by nodes) and addresses become `host-1a2b3c4d5e`; users, also those in
-    paths of home directories, become `user-1a2b3c4d5e`. Names are replaced as words, also inside paths, texts and sets
-    like `node[1-4]`, with the domain after a host's name.
+    Names of hosts (in hosts.toml, and reported by nodes) in any case, their domains and addresses become
+    `host-1a2b3c4d5e`; users, also those in paths of home directories, become `user-1a2b3c4d5e`; mail addresses, hardware
+    addresses and boot ids are replaced, too. Names are replaced as words, also inside paths, texts and sets like
+    `node[1-4]`, with the domain after a host's name.
 
     All texts of a node that introduces more than `MAX_NAMES_PER_NODE` names are hidden: its further names are unknown.
     """
 
     def __init__(self, key: bytes, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
         self._key = key
-        self._hosts: dict[str, str] = {}
+        self._hosts: dict[str, str] = {}  # by name in lower case: case does not matter in DNS
         self._users: dict[str, str] = {}
         self._prefixes: set[str] = set()  # of host names, up to the first digit
+        self._boots: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
         self._introduced: Counter[str] = Counter()  # names by the node that introduced them
         self._silenced: dict[str, bool] = {}  # nodes beyond the limit: whether that was reported
@@ -53,10 +55,11 @@ class Pseudonyms:
 
     def learn_host(self, name: str) -> None:
         """Replace this host name, with and without its domain, from now on."""
-        short = _short(name)
-        for form in (name, short):
+        name = name.lower()
+        short, domain = _short(name), _domain(name)
+        for form, identity in ((name, short), (short, short), (domain, domain)):
             if len(form) > 1 and form not in self._hosts:
-                self._hosts[form] = self._other("host", short)
+                self._hosts[form] = self._other("host", identity)
                 self._prefixes.add(_prefix(form))
                 self._pattern = None
 
@@ -70,7 +73,7 @@ class Pseudonyms:
         """Return the pseudonym of a host; "" for ""."""
         if name:
             self.learn_host(name)
-        return self._hosts.get(name, name)
+        return self._hosts.get(name.lower(), name)
 
     def newly_silenced(self) -> list[str]:
         """Return the nodes newly beyond the limit of names, each once."""
@@ -86,6 +89,11 @@ class Pseudonyms:
             text = _HOME.sub(lambda match: match[1] + self._of_user(match[2]), text)
         if text.count(".") >= 3:
             text = _V4.sub(self._of_address, text)
+        if "@" in text:
+            text = _MAIL.sub(self._of_mail, text)
+        if text.count(":") >= 2 or text.count("-") >= 4:
+            text = _HARDWARE.sub(self._of_hardware, text)
+            text = _UUID.sub(self._of_uuid, text)
         if text.count(":") >= 2:
             text = _V6.sub(self._of_v6, text)
         if not self._hosts and not self._users:
@@ -93,16 +101,31 @@ class Pseudonyms:
         if self._pattern is None:
             hosts, users = ("|".join(map(re.escape, sorted(names, key=len, reverse=True)))
                             for names in (self._hosts, self._users.keys() - self._hosts))  # fmt: skip
-            forms = [rf"(?P<host>{hosts})(?:\.[A-Za-z][\w-]*)*"] * bool(hosts) + [rf"(?P<user>{users})"] * bool(users)
+            forms = [rf"(?P<host>(?i:{hosts}))(?:\.[A-Za-z][\w-]*)*"] * bool(hosts) + [rf"(?P<user>{users})"] * bool(
+                users
+            )
             self._pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(forms)})(?![A-Za-z0-9])")
         return self._pattern.sub(self._of_word, text)
 
     def _of_word(self, match: re.Match[str]) -> str:
         named = match.groupdict()
-        return self._hosts[named["host"]] if named.get("host") else self._users[named["user"]]
+        return self._hosts[named["host"].lower()] if named.get("host") else self._users[named["user"]]
 
     def _of_user(self, name: str) -> str:
         return name if name in _COMMON_USERS else self._other("user", name)
+
+    def _of_mail(self, match: re.Match[str]) -> str:
+        domain = match["domain"].lower()
+        if _short(domain) in self._hosts:
+            return match[0]  # user@host: both are replaced as names
+        return f"{self._of_user(match['user'])}@{self._other('host', domain)}"
+
+    def _of_hardware(self, match: re.Match[str]) -> str:
+        digits = re.sub("[:-]", "", match[0]).lower()
+        return match[0] if digits.strip("0") in ("", "f" * 12) else self._other("mac", digits)
+
+    def _of_uuid(self, match: re.Match[str]) -> str:
+        return self._other("boot", match[0]) if match[0] in self._boots else match[0]
 
     def _in_sets(self, text: str) -> str:
         """Replace sets like `node[1-4]` of known hosts; beyond `_MAX_SET_HOSTS` hosts a set gets one pseudonym."""
@@ -110,7 +133,7 @@ class Pseudonyms:
 
         def other(match: re.Match[str]) -> str:
             nonlocal left
-            if _prefix(match[0]) not in self._prefixes:
+            if _prefix(match[0].lower()) not in self._prefixes:
                 return match[0]
             try:
                 size = sum(term.count for term in terms(match[0]))
@@ -128,6 +151,7 @@ class Pseudonyms:
             names = [host.name for host in expand(text)]
         except BadNodeSet:
             return text
+        names = [name.lower() for name in names]
         if not any(_short(name) in self._hosts for name in names):
             return text
         return ",".join(self._hosts.get(name) or self._other("host", _short(name)) for name in names)
@@ -157,8 +181,11 @@ class Pseudonyms:
         """Replace the names in a record from now on."""
         if record.node:
             self.learn_host(record.node)
-        if isinstance(record, Node) and self._admit(record.node, self._hosts, record.hostname):
-            self.learn_host(record.hostname)
+        if isinstance(record, Node):
+            if self._admit(record.node, self._hosts, record.hostname.lower()):
+                self.learn_host(record.hostname)
+            if _UUID.fullmatch(record.boot_id) and len(self._boots) < MAX_NAMES_PER_NODE:
+                self._boots.add(record.boot_id)
         if isinstance(record, Node | Process) and record.user and self._admit(record.node, self._users, record.user):
             self.learn_user(record.user)
 
@@ -182,6 +209,8 @@ class Pseudonyms:
                                       else {name: fields[name] for name in _HEAD if name in fields})  # fmt: skip
             return replace(record, node=self.host(record.node), raw=raw)
         changes = {name: _in_value(getattr(record, name), in_text) for name in _texts(type(record))}
+        if isinstance(record, Node) and record.boot_id:
+            changes["boot_id"] = self._other("boot", record.boot_id)
         return replace(record, node=self.host(record.node), **changes)
 
 
@@ -213,6 +242,12 @@ def _short(name: str) -> str:
     return name.partition(".")[0] if not re.fullmatch(r"[\d.:]+", name) else name
 
 
+def _domain(name: str) -> str:
+    """The domain of a host's full name, of two labels or more; "" without one."""
+    domain = "" if re.fullmatch(r"[\d.:]+", name) else name.partition(".")[2]
+    return domain if "." in domain else ""
+
+
 #: Home directories with their users; sets of hosts; addresses.
 _HOME: Final = re.compile(r"(/(?:home|Users|users)/)([^/\s:,;'\"()\[\]<>]+)")
 _SET: Final = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]*+(?:\[[0-9,-]++\][A-Za-z0-9_.-]*+)+")
@@ -220,6 +255,15 @@ _SET: Final = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]*+(?:\[[0-9,-]++\][A
 _MAX_SET_HOSTS: Final = 512
 _V4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)")
 _V6: Final = re.compile(r"(?<![\w:.])[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){2,7}(?!\w)")
+#: Hardware addresses: 6 to 20 pairs of digits (Ethernet, InfiniBand), or a GUID in four groups. Mail addresses.
+_HARDWARE: Final = re.compile(
+    r"(?<![\w:-])(?:[0-9a-fA-F]{2}(?:(?::[0-9a-fA-F]{2}){5,19}|(?:-[0-9a-fA-F]{2}){5,19})|"
+    r"[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3})(?![\w:-])"
+)
+_MAIL: Final = re.compile(
+    r"(?<![A-Za-z0-9._%+-])(?P<user>[A-Za-z0-9._%+-]{1,64}+)@(?P<domain>(?:[A-Za-z0-9-]{1,63}+\.){1,8}[A-Za-z]{2,24})(?![\w@])"
+)
+_UUID: Final = re.compile(r"(?<![\w-])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![\w-])")
 #: Prefixes of host addresses; other matches are times, C++ names, PCI addresses.
 _V6_BEGINS: Final = re.compile(r"(?i)fe80|f[cd][0-9a-f]{2}|[23][0-9a-f]{3}")
 #: Users of most machines; they identify nobody.
@@ -229,7 +273,7 @@ _MAX_NAME_LETTERS: Final = 255
 #: Fields of every record without text.
 _HEAD: Final = ("kind", "node", "agent", "seq", "t", "mono", "rx")
 #: Text fields that hold identifiers of things, never names.
-_NO_TEXT: Final = frozenset({"agent", "uuid", "node", "boot_id", "capture"})
+_NO_TEXT: Final = frozenset({"agent", "uuid", "node", "boot_id", "capture"})  # `boot_id` has a rule of its own
 _KEY_BYTES: Final = 32
 _text_fields: dict[type, tuple[str, ...]] = {}
 

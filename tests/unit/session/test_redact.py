@@ -141,6 +141,45 @@ def test_host_has_the_same_pseudonym_in_node_fields_and_texts():
     assert other.node != head.node
 
 
+@pytest.mark.parametrize("form", ["GPU-A7", "Gpu-A7", "gpu-a7.hpc.corp.example", "GPU-A7.HPC.CORP.EXAMPLE"])
+def test_host_is_replaced_in_any_case(form):
+    redact = anonymous("gpu-a7")
+    text = redact(Log(source="kernel", text=f"connect to {form}: refused; http://{form}:80/x")).text
+    name = redact(Log(node="gpu-a7", source="agent", text="")).node
+    assert text == f"connect to {name}: refused; http://{name}:80/x"
+    upper = anonymous("GPU-A7")(Log(node="GPU-A7", source="agent", text="gpu-a7 GPU-A7"))
+    assert upper.text == f"{upper.node} {upper.node}" and "7" not in re.sub("host-[0-9a-f]+", "", upper.text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mail to jane.doe@corp.example: quota", "<Jane.Doe+x@mail.corp.example>", "joined hpc.corp.example",
+     "HPC.CORP.EXAMPLE", "link ib0 00:11:22:aa:bb:cc up", "dev 00-11-22-AA-BB-CC",
+     "80:00:02:08:fe:80:00:00:00:00:00:00:50:6b:4b:03:00:c2:a3:f4",
+     "port GUID 506b:4b03:00c2:a3f4", "boot 7a9c0b12-3d4e-4f60-8a71-1c2d3e4f5a6b was 3 h ago"],
+)  # fmt: skip
+def test_addresses_of_mail_and_hardware_domains_and_boot_ids_are_replaced(text):
+    redact = anonymous("gpu-a.hpc.corp.example")
+    node = redact(Node(node="gpu-a", hostname="gpu-a.hpc.corp.example", boot_id="7a9c0b12-3d4e-4f60-8a71-1c2d3e4f5a6b",
+                       kernel="k", arch="x", python="3", uid=1, user="u", pid=1, sample_interval_ms=1))  # fmt: skip
+    shown = redact(Log(node="gpu-a", source="agent", text=text)).text
+    left = re.sub(r"(host|user|mac|boot)-[0-9a-f]{10}", "", shown)
+    assert left != text
+    for secret in ("corp", "jane", "hpc", "11:22", "11-22", "4b03", "4b:03", "3d4e"):
+        assert secret not in left.lower(), shown
+    assert node.boot_id != "7a9c0b12-3d4e-4f60-8a71-1c2d3e4f5a6b"
+    if "boot" in text:
+        assert node.boot_id in shown, "the same boot has the same pseudonym everywhere"
+
+
+def test_boots_of_a_node_stay_distinguishable():
+    redact = anonymous()
+    fields = {"node": "a", "hostname": "a", "kernel": "k", "arch": "x", "python": "3", "uid": 1, "user": "u", "pid": 1,
+              "sample_interval_ms": 1}  # fmt: skip
+    first, again, second = (redact(Node(boot_id=boot, **fields)).boot_id for boot in ("x-1", "x-1", "x-2"))
+    assert first == again != second and "x-" not in first
+
+
 def test_host_name_inside_a_longer_name_is_not_replaced():
     text = anonymous("node1")(Log(source="console", text="node10 node1 xnode1 node1-ib /data/node1/x")).text
     assert text.split()[0] == "node10"
@@ -170,7 +209,9 @@ def test_ip_address_is_replaced_by_a_host_pseudonym(address):
 @pytest.mark.parametrize(
     "text",
     ["NCCL 2.21.5 at 12:30:45", "0000:3b:00.0 fell off the bus", "c10d::ProcessGroupNCCL::wait", "127.0.0.1:29500",
-     "std::vector<int>", "step 1.2.3", "::1 and 0.0.0.0", "/home/root/x", "x[0] y[1:2]", "driver 535.104.05"],
+     "std::vector<int>", "step 1.2.3", "::1 and 0.0.0.0", "/home/root/x", "x[0] y[1:2]", "driver 535.104.05",
+     "numpy@1.26.4", "symbol memcpy@GLIBC_2.14", "@app.route", "GPU-7a9c0b12-3d4e-4f60-8a71-1c2d3e4f5a6b",
+     "uuid 7a9c0b12-3d4e-4f60-8a71-1c2d3e4f5a6b", "00:00:00:00:00:00", "at 12:30:45 of 2026-11-24", "a@b"],
 )  # fmt: skip
 def test_text_that_only_resembles_an_address_or_name_is_kept(text):
     assert anonymous("gpu-1")(Log(source="console", text=text)).text == text
