@@ -177,6 +177,7 @@ class Agent(object):
             "agent": self.id,
             "bundle": self.bundle,
             "console": self.console,
+            "system": cache_users.system_id(),
             "pid": os.getpid(),
             "linger_s": self.linger_s,
             "silent_s": round(time.monotonic() - self.last_received, 1),

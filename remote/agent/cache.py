@@ -225,6 +225,11 @@ class BlobWriter(object):
             os.close(fd)
 
 
+def short_name(*texts: str) -> str:
+    """12 hex digits that stand for these texts, for a file's name."""
+    return str(sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:12])
+
+
 def sha256_of(path: str) -> str:
     """Hex SHA-256 of a file's content."""
     digest = sha256()

@@ -9,6 +9,8 @@ import os
 import signal
 import time
 
+from . import cache
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -89,12 +91,13 @@ def end(fact: "Fields", timeout_s: float = 3.0) -> bool:
     return False
 
 
-def kill(root: "str | None", console: str) -> None:
-    """SIGKILL the agents of one console that use the cache at `root`; they do not respond."""
+def end_own(root: "str | None", console: str) -> None:
+    """End the agents of one console on this system that use the cache at `root`, also those that do not respond."""
     if root is None:
         return
     for fact in users(root)[0]:
-        if fact.get("console") == console and fact["here"] and _lives(fact["pid"], fact["start_ticks"]):
+        is_own = fact.get("console") == console and fact.get("hostname", os.uname().nodename) == os.uname().nodename
+        if is_own and fact["here"] and not end(fact, 1.0):
             try:
                 os.kill(fact["pid"], signal.SIGKILL)
             except OSError:
@@ -122,6 +125,16 @@ def pid_ns() -> "str | None":
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return None
+
+
+def system_id() -> str:
+    """Identity of this system among those that may share a folder: boot, PID namespace and hostname, as hex digits."""
+    return cache.short_name(boot_id(), pid_ns() or "", os.uname().nodename)
+
+
+def socket_name(console: str) -> str:
+    """Name of the socket of a console's lingering agent on this system; short, as a socket's path is limited to 107."""
+    return cache.short_name(console, system_id()) + ".sock"
 
 
 def boot_id() -> str:

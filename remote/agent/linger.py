@@ -1,7 +1,8 @@
 """An agent that outlives its connection: it listens on a unix socket, and the process on the channel is a relay.
 
-The socket is in the cache's `run` folder (0700), named after the console, so that each console has its own agent. Only
-connections of the same uid are accepted (SO_PEERCRED).
+The socket is in the cache's `run` folder (0700), named after the console and the system (boot, PID namespace,
+hostname): each console has its own agent on each of the containers that share the folder. Only connections of the same
+uid are accepted (SO_PEERCRED).
 """
 
 import fcntl
@@ -37,15 +38,15 @@ def attach(stdin: "BufferedReader", start: "Fields", place: "Cache", make_agent:
     `make_agent` is called in the process of a new agent.
     """
     folder = place.folder("run") or _own_folder(start["console"])
-    path = os.path.join(folder, "%s.sock" % start["console"])
+    path = os.path.join(folder, cache_users.socket_name(start["console"]))
     with open(path + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two channels at once (a fast reconnect) start one agent
         try:
-            peer = _connect(path, start["bundle"])
+            peer = _connect(path, start)
         except AgentNotResponding:
             peer = None
-            cache_users.kill(place.root, start["console"])
         if peer is None:
+            cache_users.end_own(place.root, start["console"])  # one that does not respond, or of an earlier release
             listener = _listen(path)
             child = os.fork()
             if child == 0:
@@ -55,7 +56,7 @@ def attach(stdin: "BufferedReader", start: "Fields", place: "Cache", make_agent:
                 _serve_forever(agent, listener, path, None if place.root else folder)
             listener.close()
             os.waitpid(child, 0)
-            peer = _connect(path, start["bundle"])
+            peer = _connect(path, start)
     assert peer is not None
     os.nice(10)  # the agent sets its own niceness
     peer.sendall(wire.encode({"start": start}))
@@ -64,7 +65,7 @@ def attach(stdin: "BufferedReader", start: "Fields", place: "Cache", make_agent:
 
 def _own_folder(console: str) -> str:
     """A folder for the socket of an agent without cache; the agent removes it."""
-    folder = "/tmp/gconsole-%d-%s" % (os.geteuid(), console)
+    folder = "/tmp/gconsole-%d-%s" % (os.geteuid(), cache_users.socket_name(console)[:-5])
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
@@ -107,12 +108,13 @@ def _send(path: str, frame: "Fields", timeout_s: float) -> "socket.socket":
     return connection
 
 
-def _connect(path: str, bundle: str) -> "socket.socket | None":
-    """A connection to the agent behind `path`, or None. An agent of another version is stopped."""
+def _connect(path: str, start: "Fields") -> "socket.socket | None":
+    """A connection to the agent behind `path`, or None. One of another version is stopped."""
     description = describe(path)
-    if description is None:
+    identity = start["console"], cache_users.system_id()
+    if description is None or (description.get("console"), description.get("system")) != identity:
         return None
-    if description.get("bundle") != bundle:
+    if description.get("bundle") != start["bundle"]:
         request_stop(path)
         return None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

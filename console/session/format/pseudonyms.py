@@ -32,8 +32,8 @@ class Pseudonyms:
     """Replaces each host and user name by the same pseudonym everywhere; not reversible without the key.
 
     Names of hosts (in hosts.toml, and reported by nodes) in any case, their domains and addresses become
-    `host-1a2b3c4d5e`; users, also those in paths of home directories, become `user-1a2b3c4d5e`; mail addresses, hardware
-    addresses and boot ids are replaced, too. Names are replaced as words, also inside paths, texts and sets like
+    `host-1a2b3c4d5e`; users, also those in paths of home directories, become `user-1a2b3c4d5e`. Addresses of mail and
+    of hardware and boot ids are replaced, too. Names are replaced as words, also inside paths, texts and sets like
     `node[1-4]`, with the domain after a host's name.
 
     All texts of a node that introduces more than `MAX_NAMES_PER_NODE` names are hidden: its further names are unknown.

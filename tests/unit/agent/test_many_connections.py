@@ -16,6 +16,7 @@ import pytest
 
 from gconsole.config import load
 from gconsole.fleet.deploy import agent_payload
+from gconsole_remote.agent import cache_users
 
 CONSOLE, DEADLINE_S = "c0ffee0000000001", 60.0
 #: Tolerated change of the number of threads or descriptors; a leak per connection would be hundreds.
@@ -42,7 +43,7 @@ class Agent:
         )
         node = load(str(hosts)).nodes[0]
         self._start = agent_payload.start(node, CONSOLE, "", 0, {}, 1000)
-        self.path = folder / "cache" / "run" / f"{CONSOLE}.sock"
+        self.path = folder / "cache" / "run" / cache_users.socket_name(CONSOLE)
         self.id, self.seq = "", 0
         command = agent_payload.command(node.agent.python, node.agent.run_as)
         pipe = subprocess.PIPE

@@ -33,14 +33,16 @@ def node(tmp_path: Path) -> Iterator[NodeConfig]:
         '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
     )
     yield load(str(hosts)).nodes[0]
-    if socket_of(tmp_path).exists():
-        with connected(socket_of(tmp_path)) as console:
+    for path in (tmp_path / "cache" / "run").glob("*.sock"):
+        with connected(path) as console:
             console.sendall(line({"stop": True}))
             console.recv(1)
 
 
 def socket_of(folder: Path) -> Path:
-    return folder / "cache" / "run" / f"{CONSOLE}.sock"
+    """The socket of the current agent, or of one of the previous release, which has another name."""
+    (path,) = (folder / "cache" / "run").glob("*.sock")
+    return path
 
 
 def connected(path: Path) -> socket.socket:
