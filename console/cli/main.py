@@ -41,6 +41,7 @@ COMMANDS = {
     "run": ("run:run", "Start, monitor and stop jobs on the nodes."),
     "ps": ("nodes:ps", "List job processes on all nodes."),
     "topo": ("nodes:topo", "Show GPU/NIC topology (like nvidia-smi topo -m), grouped by identical nodes."),
+    "why": ("why:why", "Find what a slow rank does and its peers do not, from sampled stacks."),
     "collectives": (
         "collectives:collectives",
         "Show the collectives of each job: faults, groups, traffic between ranks, statistics.",

@@ -126,6 +126,15 @@ def _capture(agent: "Agent", args: "Fields") -> "Any":
         raise RequestError("bad_request", str(error), _SAME_VERSION)
 
 
+def _profile(agent: "Agent", args: "Fields") -> "Any":
+    from ..stacks import profile
+
+    try:
+        return profile.run_profile(agent, args)
+    except ValueError as error:
+        raise RequestError("bad_request", str(error), _SAME_VERSION)
+
+
 def _job(name: str, module: str = "requests") -> "Callable[[Agent, Fields], Any]":
     """A request of `gconsole run`; its modules are imported by the first one."""
 
@@ -154,6 +163,7 @@ VERBS = {
     "job_stop": _job("stop"),
     "job_watch": _job("watch"),
     "offer": _offer,
+    "profile": _profile,
     "settled": _settled,
     "sync_compare": _job("compare", "sync"),
     "sync_done": _job("done", "sync"),

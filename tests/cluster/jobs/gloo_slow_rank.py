@@ -1,0 +1,73 @@
+"""A job of which one rank may be slow: SLOW names how, LATE_S by how much in each step, RANK_SLOW which rank, or all.
+
+healthy: all ranks alike; loader: its data come late; compute: it computes more; uneven: every rank is slow in turn.
+Rank 0 prints the median time of a step every 100 steps.
+"""
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+SLOW, LATE_S = os.environ.get("SLOW", "healthy"), float(os.environ.get("LATE_S", "0.02"))
+IS_SLOW = os.environ.get("RANK_SLOW", "1") in (os.environ["RANK"], "all")
+WEIGHTS = torch.randn(64, 64)
+
+
+def forward() -> torch.Tensor:
+    activation = torch.ones(64, 64)
+    for _ in range(20):
+        activation = torch.tanh(activation @ WEIGHTS)
+    return activation
+
+
+def next_batch() -> None:
+    time.sleep(0.002)
+    if SLOW == "loader" and IS_SLOW:
+        decode_images()
+
+
+def decode_images() -> None:
+    time.sleep(LATE_S)
+
+
+def log_metrics() -> None:
+    if SLOW == "compute" and IS_SLOW:
+        began = time.perf_counter()
+        while time.perf_counter() - began < LATE_S:
+            sum(number * number for number in range(200))
+
+
+def step(number: int) -> None:
+    next_batch()
+    gradient = forward().clone()
+    log_metrics()
+    if SLOW == "uneven" and number % dist.get_world_size() == dist.get_rank():
+        time.sleep(LATE_S)
+    dist.all_reduce(gradient)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for number in range(3):
+        step(number)
+    sys.stdout.write(f"READY rank={dist.get_rank()} pid={os.getpid()}\n")
+    sys.stdout.flush()
+    times: list[float] = []
+    number = 3
+    while True:
+        began = time.perf_counter()
+        step(number)
+        number += 1
+        times.append(time.perf_counter() - began)
+        if dist.get_rank() == 0 and len(times) == 100:
+            sys.stdout.write(f"step {1e3 * sorted(times)[50]:.3f} ms\n")
+            sys.stdout.flush()
+            times = []
+
+
+if __name__ == "__main__":
+    main()
