@@ -16,6 +16,7 @@ from .options import duration_option, load_target, target
 if TYPE_CHECKING:
     from ..config import Config
     from ..web.server import Listen
+    from ..web.tokens import ApiToken
 
 
 @click.command()
@@ -76,7 +77,8 @@ def _cluster(target: str, overrides: tuple[str, ...]) -> str:
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File with the access token (mode 0600), created if missing.  [default: print a new token]",
+    help="File with access tokens (mode 0600), created if missing: TOKEN [NAME [metrics|read|capture|run [EXPIRY]]] a "
+    "line.  [default: print a new token]",
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate chain (PEM).")
 @click.option(
@@ -106,27 +108,28 @@ def api(
     gconsole api hosts.toml --token-file ~/.gconsole-token --allow-run
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8091/status
     """
-    from ..web.auth import TokenError, new_token, token_of
     from ..web.server import ListenError, check_files, listen_at
+    from ..web.tokens import ApiToken, TokenError, new_token, tokens_of
 
     config = load_target(target, overrides)
     try:
         where = listen_at(listen, tls_cert, tls_key)
         check_files(where)
-        token = new_token() if token_file is None else token_of(token_file)
+        tokens = (ApiToken(new_token()),) if token_file is None else tokens_of(token_file)
     except (ListenError, TokenError) as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.UsageError(f"{error.filename}: {error.strerror}") from error
-    token_text = token if token_file is None else f"in {token_file}"
+    token_text = tokens[0].value if token_file is None else f"in {token_file}"
     return asyncio.run(
-        _serve_api(config, where, token, token_text, allow_run, rate_s, math.inf if for_s is None else for_s)
+        _serve_api(config, where, tokens, token_text, allow_run, rate_s, math.inf if for_s is None else for_s)
     )
 
 
 async def _serve_api(
-    config: Config, listen: Listen, token: str, token_text: str, allow_run: bool, rate_s: int, for_s: float
-) -> int:
+    config: Config, listen: Listen, tokens: tuple[ApiToken, ...], token_text: str, allow_run: bool, rate_s: int,
+    for_s: float,
+) -> int:  # fmt: skip
     """Serve until `for_s` seconds have passed or a signal arrives; returns the exit code."""
     from ..core.store import Store
     from ..monitor import headless
@@ -150,7 +153,7 @@ async def _serve_api(
     console = Console(config, store=Store(), allow_run=allow_run)
     store, hub, fleet, findings = console.store, console.bus, console.fleet, console.findings
     context = WebContext(config, hub, store, fleet, findings, sessions_folder_of(config))
-    auth = TokenAuth(token, names_of(listen), "loopback" if listen.is_loopback else "any", listen.scheme)
+    auth = TokenAuth(tokens, names_of(listen), "loopback" if listen.is_loopback else "any", listen.scheme)
     app = make_app(context, described(OPERATIONS), auth, rate_s)
 
     def log_error(text: str) -> None:

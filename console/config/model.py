@@ -130,6 +130,8 @@ class Change(Enum):
 
     START_JOB = ("starting a job", "gconsole run start")
     STOP_JOB = ("stopping a job", "gconsole run stop")
+    ADD_NODE = ("connecting to more nodes", "gconsole api --allow-run")
+    REMOVE_NODE = ("disconnecting a node", "gconsole api --allow-run")
     FLIGHT_PIPE = ("making ranks write their Flight Recorder dump", None)
 
     def __init__(self, words: str, command: str | None) -> None:
@@ -143,7 +145,9 @@ class ReadOnly(ConfigError):
 
     def __init__(self, change: Change) -> None:
         self.change = change
-        explicit = f"{change.command}, which asks first, or " if change.command else ""
+        is_prompted = change in (Change.START_JOB, Change.STOP_JOB)
+        command = f"{change.command}, which asks first," if is_prompted else change.command
+        explicit = f"{command} or " if command else ""
         self.try_ = f"{explicit}console.read_only = false"
         super().__init__("", "console.read_only", f"{change.words} changes what runs on the nodes, which it forbids; "
                                                   f"use {self.try_}")  # fmt: skip

@@ -26,14 +26,14 @@ class Log(Record, tag="log", kw_only=True):
     Job messages are one or more whole output lines of a rank, sent only while the output is followed.
     """
 
-    source: str  # "agent", "console", "kernel", "job", "kmsg" (in the kernel log, not by the kernel), "boot", …
+    source: str  # "agent", "console", "kernel", "job", "api", "kmsg" (in the kernel log, not by the kernel), "boot", …
     severity: Severity = "info"  # error, warning or info
     text: str  # the message
     try_: str = ""  # the remedy, or ""
     job: str | None = None  # id of the job whose output it is
     rank: Count | None = None  # rank that wrote the line; None for the launcher, or for ranks that share one output
     fault: str | None = None  # class of a kernel message: oom_kill, segfault, nfs, disk, xid, …
-    subject: str | None = None  # the device, server or command that a kernel message names
+    subject: str | None = None  # device, server or command that a kernel message names; token of an API request
     pid: Count | None = None  # the process that a kernel message names, in the PID namespace of the machine
     at: Int | None = None  # time of a kernel message, about: CLOCK_REALTIME of the node, ns
     is_earlier: bool = False  # of the time before the agent started

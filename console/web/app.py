@@ -20,8 +20,9 @@ from ..config.nodeset_parser import BadNodeSet
 from ..records import Log
 from ..session.format.layout import SessionError
 from ..text import format, logs
+from .audit import AuditLog
 from .auth import TokenAuth
-from .middleware import BODY_S, MAX_BODY, READS_PER_S, RequestMiddleware, problem_response
+from .middleware import BODY_S, MAX_BODY, READS_PER_S, RequestMiddleware, problem_response, token_of_request
 from .operation import AnyOperation, Operation, OperationRequest, StreamOperation, WebContext
 from .problems import HttpProblemError, http_problem
 
@@ -48,7 +49,7 @@ def make_app(
         if isinstance(operation, StreamOperation) and operation.allows_basic_auth
     )
     app = Starlette(routes=routes, exception_handlers={HTTPException: not_found})
-    return RequestMiddleware(app, auth, reads_per_s, basic_paths)
+    return RequestMiddleware(app, auth, reads_per_s, basic_paths, audit=AuditLog(context.hub.publish_own).report)
 
 
 class _PathEndpoint:
@@ -72,6 +73,7 @@ class _PathEndpoint:
 def _endpoint(context: WebContext, operation: AnyOperation) -> Endpoint:
     async def respond(request: Request) -> Response:
         try:
+            _check_scope(operation, request)
             if isinstance(operation, StreamOperation):
                 return await operation.handler(context, request)
             result = await operation.handler(context, await _parse_request(operation, request))
@@ -93,6 +95,17 @@ def _endpoint(context: WebContext, operation: AnyOperation) -> Endpoint:
             return problem_response(http_problem(500, "internal", text, f"{logs.details()} (please report)"))
 
     return respond
+
+
+def _check_scope(operation: AnyOperation, request: Request) -> None:
+    """Raises HttpProblemError if the token of a request does not permit the operation."""
+    token = token_of_request(request.scope)
+    if not token.permits(operation.scope):
+        raise http_problem(
+            403, "scope", f"token {token.name} has scope {token.scope}; this needs {operation.scope}",
+            "use another token of the token file of gconsole api",
+            WWW_Authenticate=f'Bearer realm="gconsole", error="insufficient_scope", scope="{operation.scope}"',
+        )  # fmt: skip
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------

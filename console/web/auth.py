@@ -9,30 +9,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 import ipaddress
-import os
 import re
-import secrets
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-from ..text.atomic_files import write_new
 from ..text.secrets import HIDDEN
 from .problems import http_problem
+from .tokens import ApiToken, matching
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::[0-9]{1,5})?")
-#: Bytes of randomness, as in an ed25519 key.
-_TOKEN_BYTES: Final = 32
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")  # RFC 6750, with a length that cannot be guessed
-
-
-class TokenError(ValueError):
-    """The file has no usable token; the text is one line that names the remedy."""
 
 
 class TokenAuth(msgspec.Struct, frozen=True):
@@ -43,7 +31,7 @@ class TokenAuth(msgspec.Struct, frozen=True):
     the first part of the path, for pages and websockets, to which a browser adds no Authorization header.
     """
 
-    token: str
+    tokens: tuple[ApiToken, ...]
     names: frozenset[str]
     addresses: Literal["none", "loopback", "any"] = "loopback"
     scheme: str = "http"
@@ -51,8 +39,11 @@ class TokenAuth(msgspec.Struct, frozen=True):
 
     def check(
         self, headers: Mapping[str, str], path: str = "/", *, basic: bool = False, is_websocket: bool = False
-    ) -> None:
-        """Raises HttpProblemError for a request to reject. `basic`: the token may be the password of HTTP Basic."""
+    ) -> ApiToken:
+        """Return the token of a request. `basic`: it may be the password of HTTP Basic.
+
+        Raises HttpProblemError for a request to reject.
+        """
         host = headers.get("host", "")
         if not self._is_own_name(host):
             raise http_problem(403, "foreign_name", "Host header does not name this server",
@@ -65,20 +56,25 @@ class TokenAuth(msgspec.Struct, frozen=True):
             raise http_problem(403, "foreign_site", "cross-origin request rejected",
                           "use the address that gconsole printed; a proxy must keep Host and Origin")  # fmt: skip
         if self.in_path:
-            if not self._is_token(path.split("/", 2)[1] if path.startswith("/") else ""):
+            token = matching(self.tokens, path.split("/", 2)[1] if path.startswith("/") else "")
+            if token is None:
                 raise http_problem(403, "no_token", "missing or invalid token", "use the address that gconsole printed")
-        elif not self._is_token(_given_token(headers.get("authorization", ""), basic)):
+            return token
+        token = matching(self.tokens, _given_token(headers.get("authorization", ""), basic))
+        if token is None or token.is_expired():
             challenge = 'Bearer realm="gconsole"' + (', Basic realm="gconsole"' if basic else "")
-            raise http_problem(401, "no_token", "missing or invalid token",
+            text = "missing or invalid token" if token is None else f"token {token.name} has expired"
+            raise http_problem(401, "no_token", text,
                           "send the header Authorization: Bearer TOKEN; gconsole api printed the token or its file",
                           WWW_Authenticate=challenge)  # fmt: skip
+        return token
 
     def without_token(self, path: str) -> str:
         """A request's path for the log: the part that is or should be the token is replaced by ***."""
-        if not self.in_path:
-            return path.replace(self.token, HIDDEN)
-        rest = path.lstrip("/").partition("/")[2]
-        return f"/{HIDDEN}/{rest}".replace(self.token, HIDDEN)
+        shown = f"/{HIDDEN}/{path.lstrip('/').partition('/')[2]}" if self.in_path else path
+        for token in self.tokens:
+            shown = shown.replace(token.value, HIDDEN)
+        return shown
 
     def _is_own_name(self, host: str) -> bool:
         match = _HOST.fullmatch(host)
@@ -92,9 +88,6 @@ class TokenAuth(msgspec.Struct, frozen=True):
         except ValueError:
             return f"*.{name.partition('.')[2]}" in self.names
         return self.addresses == "any" or (self.addresses == "loopback" and address.is_loopback)
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(errors="replace"), self.token.encode())
 
 
 def _given_token(authorization: str, basic: bool) -> str:
@@ -112,33 +105,3 @@ def _password(credentials: str) -> str:
         return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
         return ""
-
-
-def new_token() -> str:
-    """A random token."""
-    return secrets.token_urlsafe(_TOKEN_BYTES)
-
-
-def token_of(path: Path) -> str:
-    """The token in a file; created with mode 0600 if the file is missing.
-
-    Raises TokenError for a file that others may read, that has another owner, or without a token; OSError.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        token = new_token()
-        write_new(path, token.encode() + b"\n")
-        return token
-    with os.fdopen(fd, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise TokenError(f"{path} is not a regular file")
-        if status.st_uid != os.getuid():
-            raise TokenError(f"{path} is owned by another user")
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            raise TokenError(f"{path} may be read by others; try: chmod 600 {path}")
-        token = file.read(1024).decode(errors="replace").strip()
-    if _TOKEN.fullmatch(token) is None:
-        raise TokenError(f"{path} does not contain a token: at least 16 letters and digits on one line")
-    return token

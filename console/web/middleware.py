@@ -7,8 +7,8 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .auth import TokenAuth
 from .problems import HttpProblemError, http_problem
+from .tokens import ApiToken
 
 _log = logging.getLogger(__name__)
 
@@ -62,22 +63,44 @@ def problem_response(error: HttpProblemError) -> Response:
     return Response(body, error.problem.status, headers, media_type="application/json")
 
 
+#: Called once for every request: its token if it has a valid one, address, method, path and status of the response.
+Audit = Callable[[ApiToken | None, str, str, str, int], None]
+#: Key of a request's token in its ASGI scope.
+_TOKEN: Final = "gconsole.token"
+
+
+def token_of_request(scope: Scope) -> ApiToken:
+    """The token of an admitted request."""
+    token: ApiToken = scope[_TOKEN]
+    return token
+
+
+def is_admitted(scope: Mapping[str, Any] | None) -> bool:
+    """Whether a request has shown a valid token."""
+    return scope is not None and _TOKEN in scope
+
+
 class RequestMiddleware:
-    """Wraps an application. `basic_paths` accept HTTP Basic; `render` makes the response of a rejected request."""
+    """Wraps an application.
+
+    `basic_paths` accept HTTP Basic; `render` makes the response of a rejected request; `audit` is called for every one.
+    """
 
     def __init__(
         self, app: ASGIApp, auth: TokenAuth, reads_per_s: float = READS_PER_S,
         basic_paths: frozenset[str] = frozenset(), render: Callable[[HttpProblemError], Response] = problem_response,
+        audit: Audit | None = None,
     ) -> None:  # fmt: skip
         self._app, self._auth, self._basic_paths, self._render = app, auth, basic_paths, render
         self._reads, self._writes = RateLimit(reads_per_s), RateLimit(WRITE_SHARE * reads_per_s)
         self._unauthorized = RateLimit(UNAUTHORIZED_SHARE * reads_per_s)
         self._in_progress = 0
+        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return
-        guarded_send = _guarded(send)
+        guarded_send = _guarded(send, lambda status: self._report(scope, status))
         try:
             self._admit(scope)
         except HttpProblemError as error:
@@ -91,6 +114,11 @@ class RequestMiddleware:
         finally:
             self._in_progress -= 1
 
+    def _report(self, scope: Scope, status: int) -> None:
+        if self._audit is not None:
+            path = self._auth.without_token(scope["path"])
+            self._audit(scope.get(_TOKEN), _address(scope), scope.get("method", "WebSocket"), path, status)
+
     def _log_request(self, scope: Scope, outcome: str) -> None:
         if _log.isEnabledFor(logging.DEBUG):
             path = self._auth.without_token(scope["path"])
@@ -98,17 +126,24 @@ class RequestMiddleware:
 
     def _admit(self, scope: Scope) -> None:
         """Raises HttpProblemError."""
-        address, path = scope["client"][0] if scope["client"] else "", scope["path"]
+        address, path = _address(scope), scope["path"]
         is_websocket = scope["type"] == "websocket"
         try:
-            self._auth.check(Headers(scope=scope), path, basic=path in self._basic_paths, is_websocket=is_websocket)
+            token = self._auth.check(
+                Headers(scope=scope), path, basic=path in self._basic_paths, is_websocket=is_websocket
+            )
         except HttpProblemError:
             _limit(self._unauthorized, address)
             raise
+        scope[_TOKEN] = token
         _limit(self._reads if is_websocket or scope["method"] in ("GET", "HEAD") else self._writes, address)
         if self._in_progress >= MAX_CONCURRENT:
             raise http_problem(503, "busy", f"{MAX_CONCURRENT} requests are in progress", "retry after 1 s",
                           Retry_After="1")  # fmt: skip
+
+
+def _address(scope: Scope) -> str:
+    return scope["client"][0] if scope["client"] else ""
 
 
 def _limit(rate: RateLimit, address: str) -> None:
@@ -118,14 +153,15 @@ def _limit(rate: RateLimit, address: str) -> None:
                       f"retry after {wait_s:.1f} s", Retry_After=str(math.ceil(wait_s)))  # fmt: skip
 
 
-def _guarded(send: Send) -> Send:
-    """Adds the headers, and gives up on a client that reads nothing."""
+def _guarded(send: Send, on_start: Callable[[int], None]) -> Send:
+    """Adds the headers, gives up on a client that reads nothing; `on_start` gets the status of the response."""
 
     async def guarded_send(message: Message) -> None:
         if message["type"].endswith("http.response.start"):
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
+            on_start(message["status"])
         async with asyncio.timeout(STALL_S):
             await send(message)
 

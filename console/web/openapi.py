@@ -61,7 +61,7 @@ class About(msgspec.Struct):
 def described(operations: Sequence[AnyOperation]) -> tuple[AnyOperation, ...]:
     """These operations with those that describe the API: `/`, `/openapi.json` and `/docs`."""
 
-    @operation("GET", "/")
+    @operation("GET", "/", scope="metrics")
     async def get_about(context: WebContext, request: OperationRequest[NoParameters]) -> About:
         """API version and available paths."""
         return About("gconsole HTTP API", __version__, context.config.cluster, sorted({item.path for item in listed}))
@@ -70,12 +70,12 @@ def described(operations: Sequence[AnyOperation]) -> tuple[AnyOperation, ...]:
     def openapi() -> Fields:
         return document(listed, "gconsole")
 
-    @stream("/openapi.json", "application/json", allows_basic_auth=True)
+    @stream("/openapi.json", "application/json", allows_basic_auth=True, scope="metrics")
     async def get_openapi(context: WebContext, request: Request) -> Response:
         """OpenAPI 3.1 description of this API."""
         return Response(msgspec.json.encode(openapi()), media_type="application/json")
 
-    @stream("/docs", "text/html", allows_basic_auth=True)
+    @stream("/docs", "text/html", allows_basic_auth=True, scope="metrics")
     async def get_docs(context: WebContext, request: Request) -> Response:
         """OpenAPI description as an HTML page."""
         return Response(page(openapi()), media_type="text/html", headers={"content-security-policy": _CSP})
@@ -132,6 +132,7 @@ def _operation_fields(
     fields: Fields = {
         "operationId": _id(method, operation.path), "summary": operation.summary,
         "tags": [operation.path.split("/")[1] or "about"], "responses": _responses(operation, by_type),
+        "security": [{"token": [operation.scope]}],
     }  # fmt: skip
     parameters = _parameters(operation, components[_name(schema)] if method == "GET" else {})
     if parameters:
@@ -215,7 +216,8 @@ def _operation_section(path: str, method: str, operation: Fields) -> str:
     )
     return (
         f"<section><details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation['summary'])}"
-        f"</summary><table>{rows}</table>{body}<table>{responses}</table></details></section>"
+        f"</summary><p>Scope of the token: <code>{escape(operation['security'][0]['token'][0])}</code>"
+        f"<table>{rows}</table>{body}<table>{responses}</table></details></section>"
     )
 
 

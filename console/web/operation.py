@@ -20,6 +20,7 @@ from ..core.control import Control
 from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker
 from .problems import http_problem
+from .tokens import AccessScope
 
 #: Responses of /metrics sent at a time; further ones wait. One of a large fleet takes 30 MB.
 MAX_SCRAPES: Final = 4
@@ -92,7 +93,8 @@ class Operation(msgspec.Struct, Generic[P], frozen=True):
     """An operation with a JSON response.
 
     `parameters` is the type of the query of a GET and of the body of other methods, `name_pattern` the regular
-    expression of the path parameter, `problems` the statuses beyond those that every operation may have.
+    expression of the path parameter, `problems` the statuses beyond those that every operation may have, `scope` what a
+    token must permit.
     """
 
     method: Method
@@ -104,6 +106,7 @@ class Operation(msgspec.Struct, Generic[P], frozen=True):
     name_pattern: str = ""
     status: int = 200
     problems: tuple[int, ...] = ()
+    scope: AccessScope = "run"
 
 
 class StreamOperation(msgspec.Struct, frozen=True):
@@ -120,6 +123,7 @@ class StreamOperation(msgspec.Struct, frozen=True):
     problems: tuple[int, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()  # request headers with a meaning: name, description
     allows_basic_auth: bool = False  # a browser may send the token as the password of HTTP Basic
+    scope: AccessScope = "read"
 
 
 AnyOperation = Operation[Any] | StreamOperation
@@ -131,6 +135,7 @@ def operation(method: Method, path: str, **options: Any) -> Callable[[Handler[P]
     def decorate(handler: Handler[P]) -> Operation[P]:
         hints = get_type_hints(handler)
         (parameters,) = get_args(hints["request"])
+        options.setdefault("scope", "read" if method == "GET" else "run")
         return Operation(method, path, cleandoc(handler.__doc__ or ""), handler, parameters, hints["return"], **options)
 
     return decorate

@@ -39,7 +39,7 @@ def http_problem(status: int, name: str, text: str, try_: str = "", **headers: s
 MEANINGS: dict[int, str] = {
     400: "malformed request",
     401: "missing or invalid token",
-    403: "not allowed: cross-origin request, foreign Host header, or read-only server",
+    403: "not allowed: cross-origin request, foreign Host header, scope of the token, or read-only server",
     404: "not found",
     405: "method not allowed",
     408: "request timeout",

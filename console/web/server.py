@@ -9,6 +9,7 @@ import logging
 import re
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..text import logs
-from .middleware import HEAD_S, KEEP_ALIVE_S, MAX_CONNECTIONS, SHUTDOWN_S, STALL_S
+from .middleware import HEAD_S, KEEP_ALIVE_S, MAX_CONNECTIONS, SHUTDOWN_S, STALL_S, is_admitted
 from .problems import HttpProblem
 
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:]+)\]|(?P<name>[A-Za-z0-9_.-]+)):(?P<port>[0-9]{1,5})")
@@ -117,7 +118,8 @@ def _certificate_names(path: Path) -> set[str]:
 
 
 class HttpConnection(H11Protocol):
-    """Aborts connections with an incomplete head or a blocked reader.
+    """Aborts connections with an incomplete head or a blocked reader, and the oldest one without a token if there are
+    too many.
 
     uvicorn itself has no timeout for the first request of a connection, nor for an incomplete request head.
     """
@@ -126,14 +128,36 @@ class HttpConnection(H11Protocol):
         super().__init__(*args, **named)
         self._head: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._opened_s = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the head timeout; abort above the connection limit."""
+        """Start the head timeout; above the connection limit, make room or abort."""
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            transport.abort()
-        else:
+        if len(self.connections) <= MAX_CONNECTIONS or self._make_room():
             self._await_head()
+        else:
+            transport.abort()
+
+    def _make_room(self) -> bool:
+        """Abort a connection whose client has not shown a token; False if there is none.
+
+        The oldest one of the address that has most of them: idle connections of one client lock out nobody else.
+        """
+        strangers = [
+            connection for connection in self.connections
+            if isinstance(connection, HttpConnection) and connection is not self and not is_admitted(connection.scope)
+        ]  # fmt: skip
+        if not strangers:
+            return False
+        counts = Counter(connection._host for connection in strangers)
+        oldest = min(strangers, key=lambda connection: (-counts[connection._host], connection._opened_s))
+        oldest.transport.abort()
+        self.connections.discard(oldest)
+        return True
+
+    @property
+    def _host(self) -> str:
+        return self.client[0] if self.client else ""
 
     def data_received(self, data: bytes) -> None:
         """Stop or restart the head timeout."""

@@ -27,6 +27,7 @@ from gconsole.web.operation import WebContext
 from gconsole.web.resources import OPERATIONS
 from gconsole.web.resources.metrics import exposition, take_snapshot
 from gconsole.web.server import listen_at, open_socket, serving
+from gconsole.web.tokens import ApiToken
 from tests.bench.process_usage import memory_bytes
 
 from .noisy_gpus import NoisyGpu
@@ -84,7 +85,7 @@ async def _scrape(config: Config, store: Store, runs: int) -> tuple[list[float],
     served = WebContext(config, hub, store, fleet, FindingTracker(hub, config.health), Path())
     listen = listen_at("127.0.0.1:0")
     listener = open_socket(listen)
-    app = make_app(served, OPERATIONS, TokenAuth(TOKEN, frozenset({"localhost"})), 10_000)
+    app = make_app(served, OPERATIONS, TokenAuth((ApiToken(TOKEN),), frozenset({"localhost"})), 10_000)
     took, cpu, size, series = [], [], 0, 0
     async with serving(app, listen, listener, print):
         for _ in range(runs):

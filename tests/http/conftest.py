@@ -33,3 +33,13 @@ def api(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running_api(hosts, folder, "--rate", "5000") as api:
         api.until_connected(4)
         yield api
+
+
+@pytest.fixture(scope="session")
+def changing_api(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A console over the same nodes that may add and remove them."""
+    folder = tmp_path_factory.mktemp("changing_api")
+    hosts = rig.write_hosts_toml(folder / "hosts.toml", agent={"simulate_gpus": 4}, clock=FEW_PROBES)
+    with running_api(hosts, folder, "--rate", "5000", "--allow-run") as api:
+        api.until_connected(4)
+        yield api

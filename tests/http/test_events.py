@@ -55,7 +55,8 @@ def event_stream(api: Api, path: str = "/events", **headers: str) -> Iterator[St
         yield stream
 
 
-def test_event_streams_report_a_reconnected_node_and_resume_by_last_event_id(api: Api) -> None:
+def test_event_streams_report_a_reconnected_node_and_resume_by_last_event_id(changing_api: Api) -> None:
+    api = changing_api
     with event_stream(api) as all_events, event_stream(api, "/events?kinds=node_state") as node_events:
         api.request("DELETE", "/nodes/node4")
         api.post("/nodes", {"nodes": "node4"}, status=202)

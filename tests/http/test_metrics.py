@@ -53,7 +53,8 @@ def test_metric_names_end_with_their_unit_and_ratios_are_0_to_1(api: Api) -> Non
             assert all(0 <= sample.value <= 1 for sample in family.samples), family.name
 
 
-def test_series_of_a_disconnected_node_end_and_resume(api: Api, rig: Rig) -> None:
+def test_series_of_a_disconnected_node_end_and_resume(changing_api: Api, rig: Rig) -> None:
+    api = changing_api
     rig.nodes[3].down()
     try:
         until(lambda: label_values(scrape(api).get("gconsole_gpu_power_watts"), "node") == {"node1", "node2", "node3"})

@@ -54,7 +54,8 @@ def test_several_sessions_record_at_once_and_stop_by_name(api: Api) -> None:
     assert states["full_training"] == states["one_phase"] == "closed"
 
 
-def test_node_is_removed_and_added_over_http(api: Api) -> None:
+def test_node_is_removed_and_added_over_http(changing_api: Api) -> None:
+    api = changing_api
     assert api.request("DELETE", "/nodes/node4").status == 200
     assert [node["node"] for node in api.get("/nodes")["nodes"]] == NAMES[:3]
     assert api.request("DELETE", "/nodes/node4").status == 404
@@ -84,11 +85,17 @@ def test_two_clients_are_answered_side_by_side(api: Api) -> None:
         assert list(clients.map(list_nodes, range(2))) == [[NAMES] * 20] * 2
 
 
-def test_job_start_and_stop_are_forbidden_without_allow_run(api: Api) -> None:
-    for path in ("/jobs", "/jobs/train-1/stop"):
-        response = api.request("POST", path, {"command": ["true"]} if path == "/jobs" else {})
+def test_changes_of_jobs_and_nodes_are_forbidden_without_allow_run(api: Api) -> None:
+    before = [node["node"] for node in api.get("/nodes")["nodes"]]
+    requests: list[tuple[str, str, Any]] = [
+        ("POST", "/jobs", {"command": ["true"]}), ("POST", "/jobs/train-1/stop", {}),
+        ("POST", "/nodes", {"nodes": "node[1-9]"}), ("DELETE", "/nodes/node4", None),
+    ]  # fmt: skip
+    for method, path, body in requests:
+        response = api.request(method, path, body)
         assert response.status == 403 and response.json["name"] == "read_only"
         assert "--allow-run" in response.json["try"]
+    assert [node["node"] for node in api.get("/nodes")["nodes"]] == before
 
 
 @pytest.mark.parametrize(

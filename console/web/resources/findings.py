@@ -100,7 +100,7 @@ class DiagnosisResult(msgspec.Struct):
     captures: list[str]  # captures taken for it
 
 
-@operation("POST", "/captures", problems=(409,))
+@operation("POST", "/captures", problems=(409,), scope="capture")
 async def capture(context: WebContext, request: OperationRequest[StackCaptureRequest]) -> CaptureResponse:
     """Capture the stacks of all ranks at one instant, grouped by equal stacks."""
     wanted = request.parameters
@@ -114,7 +114,7 @@ async def capture(context: WebContext, request: OperationRequest[StackCaptureReq
     return CaptureResponse(done.id, done.began_ns, lines, dict(done.failures))
 
 
-@operation("POST", "/diagnose", problems=(409,))
+@operation("POST", "/diagnose", problems=(409,), scope="capture")
 async def diagnose_jobs(context: WebContext, request: OperationRequest[DiagnosisRequest]) -> DiagnosisResult:
     """Sample until the blocking rank of each job is identified, and report it."""
     parameters, captures = request.parameters, list[str]()

@@ -31,7 +31,13 @@ from ..operation import WebContext, stream
 SHARED_S: Final = 0.5
 
 
-@stream("/metrics", PLAIN, OPENMETRICS, headers=(("Accept", "application/openmetrics-text for OpenMetrics"),))
+@stream(
+    "/metrics",
+    PLAIN,
+    OPENMETRICS,
+    scope="metrics",
+    headers=(("Accept", "application/openmetrics-text for OpenMetrics"),),
+)
 async def get_metrics(context: WebContext, request: Request) -> Response:
     """Latest values of all metrics for Prometheus, in OpenMetrics or the older text format."""
     media = wanted_format(request.headers.get("accept", ""))

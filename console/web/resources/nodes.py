@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from ...config.model import Change
 from ...config.nodeset import expand
 from ...core.store import NodeNow
 from ...monitor.coverage import NodeCoverage, coverage_of
@@ -122,12 +123,14 @@ async def get_nodes(context: WebContext, request: OperationRequest[NoParameters]
 @operation("POST", "/nodes", status=202)
 async def add_nodes(context: WebContext, request: OperationRequest[AddNodesRequest]) -> Added:
     """Connect to more nodes until this console ends."""
+    context.permit(Change.ADD_NODE)
     return Added(list(await context.control.add_nodes(request.parameters.nodes)))
 
 
 @operation("DELETE", "/nodes/{name}", name_pattern=NODE_NAME)
 async def remove_node(context: WebContext, request: OperationRequest[NoParameters]) -> Removed:
     """Disconnect a node and remove it until the console is restarted."""
+    context.permit(Change.REMOVE_NODE)
     if request.name not in context.store.nodes:
         raise http_problem(
             404, "no_such_node", f"{request.name} is not a node of this console", "GET /nodes lists them"
@@ -140,7 +143,7 @@ async def remove_node(context: WebContext, request: OperationRequest[NoParameter
     return Removed(request.name)
 
 
-@operation("POST", "/nodes/health", problems=(404,))
+@operation("POST", "/nodes/health", problems=(404,), scope="read")
 async def examine_nodes(context: WebContext, request: OperationRequest[ExamineRequest]) -> Health:
     """Run the doctor's checks on nodes: what fails and what to do."""
     nodes = context.store.nodes

@@ -78,7 +78,7 @@ class JobStarted(msgspec.Struct):
     seen: JobResource | None
 
 
-@operation("POST", "/jobs/plan", problems=(409,))
+@operation("POST", "/jobs/plan", problems=(409,), scope="read")
 async def plan_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobPlan:
     """Plan a job without starting it: its nodes, and the command on each."""
     return planned(await _plan(context, request.parameters))

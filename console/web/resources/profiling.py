@@ -78,7 +78,7 @@ def running(now: ActiveRecording) -> Running:
     return Running(now.name, iso(now.began), now.records, now.bytes, now.trouble)
 
 
-@operation("POST", "/profiling/start", problems=(409,))
+@operation("POST", "/profiling/start", problems=(409,), scope="capture")
 async def start(context: WebContext, request: OperationRequest[ProfilingRequest]) -> Started:
     """Start a recording; several may run at once."""
     name = request.parameters.name or f"profile-{file_stamp(time.time_ns())}"
@@ -89,7 +89,7 @@ async def start(context: WebContext, request: OperationRequest[ProfilingRequest]
     return Started(True, f"Profiling started: {name} is being recorded.", name, resumed)
 
 
-@operation("POST", "/profiling/stop", problems=(404, 409))
+@operation("POST", "/profiling/stop", problems=(404, 409), scope="capture")
 async def stop(context: WebContext, request: OperationRequest[ProfilingRequest]) -> Stopped:
     """Stop one recording by name, or all of them."""
     recordings = recordings_of(context)

@@ -144,7 +144,7 @@ async def get_clients(context: WebContext, request: OperationRequest[NoParameter
     return GswarmClientList(len(clients), clients)
 
 
-@operation("GET", "/metrics/latest")
+@operation("GET", "/metrics/latest", scope="metrics")
 async def get_latest(context: WebContext, request: OperationRequest[NoParameters]) -> LatestMetrics:
     """Latest metrics of all nodes, as in gswarm-profiler."""
     by_node = _gpus_by_node(context.store)

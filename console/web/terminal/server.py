@@ -21,10 +21,11 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from ..auth import TokenAuth, new_token
+from ..auth import TokenAuth
 from ..middleware import RequestMiddleware
 from ..problems import HttpProblemError
 from ..server import Listen, open_socket, serving
+from ..tokens import ApiToken, new_token
 from .process import LEAVE_S, TERM_S, BrowserSession
 
 HOST: Final = "127.0.0.1"
@@ -57,7 +58,7 @@ class ConsoleServer:
     def __init__(self, argv: Sequence[str], title: str) -> None:
         self._argv, self._title = argv, title
         # Any port: it may be forwarded by ssh -L.
-        self._auth = TokenAuth(new_token(), frozenset({"localhost", HOST}), addresses="none", in_path=True)
+        self._auth = TokenAuth((ApiToken(new_token()),), frozenset({"localhost", HOST}), addresses="none", in_path=True)
         self._session: BrowserSession | None = None
         self._stderr = ""
         self._is_closing = False
@@ -79,7 +80,7 @@ class ConsoleServer:
             WebSocketConnection, ws_max_size=MAX_MESSAGE, ws_ping_interval=PING_S, ws_ping_timeout=PONG_S,
         ):  # fmt: skip
             try:
-                yield f"{listen.url(server_socket.getsockname()[1])}/{self._auth.token}/"
+                yield f"{listen.url(server_socket.getsockname()[1])}/{self._auth.tokens[0].value}/"
             finally:
                 self._is_closing = True
                 if self._session is not None:

@@ -9,14 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from gconsole.web.auth import TokenAuth, TokenError, new_token, token_of
+from gconsole.web.auth import TokenAuth
 from gconsole.web.middleware import RateLimit, RequestMiddleware
 from gconsole.web.problems import HttpProblemError
 from gconsole.web.server import ListenError, listen_at
+from gconsole.web.tokens import ApiToken, TokenError, new_token, tokens_of
 
 TOKEN = "a-token-that-nobody-guesses"
-HERE = TokenAuth(TOKEN, frozenset({"localhost"}), addresses="loopback")
-OUTSIDE = TokenAuth(TOKEN, frozenset({"localhost", "head.example", "*.pod.example"}), addresses="any", scheme="https")
+HERE = TokenAuth((ApiToken(TOKEN),), frozenset({"localhost"}), addresses="loopback")
+OUTSIDE = TokenAuth(
+    (ApiToken(TOKEN),), frozenset({"localhost", "head.example", "*.pod.example"}), addresses="any", scheme="https"
+)
 
 
 def status_of(auth: TokenAuth, host: str, basic: bool = False, **headers: str) -> int:
@@ -113,16 +116,16 @@ async def test_token_in_a_path_is_not_logged(caplog: pytest.LogCaptureFixture, p
     async def app(scope: object, receive: object, send: object) -> None:
         pass
 
-    auth = TokenAuth(TOKEN, frozenset({"localhost"}), in_path=True)
+    auth = TokenAuth((ApiToken(TOKEN),), frozenset({"localhost"}), in_path=True)
     await RequestMiddleware(app, auth)(scope, cast(Any, None), send_nothing)
     assert "HTTP GET /***/" in caplog.text and TOKEN[:-1] not in caplog.text
 
 
 def test_token_file_is_created_once_with_mode_0600_and_then_reused(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    token = token_of(path)
+    (token,) = tokens_of(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert token_of(path) == token and len(token) >= 40
+    assert tokens_of(path) == (token,) and len(token.value) >= 40 and token.scope == "run"
     assert len({new_token() for _ in range(20)}) == 20
 
 
@@ -132,17 +135,17 @@ def test_malformed_token_file_is_rejected(tmp_path: Path, content: str) -> None:
     path.touch(0o600)
     path.write_text(content)
     with pytest.raises(TokenError):
-        token_of(path)
+        tokens_of(path)
 
 
 def test_token_file_that_is_readable_by_others_or_not_regular_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    token_of(path)
+    tokens_of(path)
     (tmp_path / "link").symlink_to(path)
     os.mkfifo(tmp_path / "pipe", 0o600)
     for bad in ("link", "pipe"):
         with pytest.raises((TokenError, OSError)):
-            token_of(tmp_path / bad)
+            tokens_of(tmp_path / bad)
     path.chmod(0o604)
     with pytest.raises(TokenError, match="chmod 600"):
-        token_of(path)
+        tokens_of(path)

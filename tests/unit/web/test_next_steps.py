@@ -16,8 +16,9 @@ from gconsole.web.auth import TokenAuth
 from gconsole.web.problems import HttpProblem, HttpProblemError
 from gconsole.web.resources import OPERATIONS
 from gconsole.web.resources.profiling import recordings_of
+from gconsole.web.tokens import ApiToken
 
-AUTH = TokenAuth("t" * 40, frozenset({"localhost"}))
+AUTH = TokenAuth((ApiToken("t" * 40),), frozenset({"localhost"}))
 
 
 def problem_of_request(headers: dict[str, str], *, is_websocket: bool) -> HttpProblem:
@@ -68,9 +69,10 @@ async def test_internal_error_names_the_log_file_and_hides_its_text(monkeypatch:
     async def broken(context: Any, request: Any) -> None:
         raise RuntimeError("private")
 
-    operation = SimpleNamespace(handler=broken, name_pattern="", path="/nodes", body=None, query=None)
+    operation = SimpleNamespace(handler=broken, name_pattern="", path="/nodes", body=None, query=None, scope="read")
     context = SimpleNamespace(hub=hub)
-    request = Request({"type": "http", "method": "GET", "path": "/nodes", "headers": [], "query_string": b""})
+    scope = {"type": "http", "method": "GET", "path": "/nodes", "headers": [], "query_string": b""}
+    request = Request({**scope, "gconsole.token": ApiToken("t" * 40)})
     monkeypatch.setattr("gconsole.web.app._parse_request", broken)
     response = await _endpoint(cast(Any, context), cast(Any, operation))(request)
     assert response.status_code == 500
