@@ -26,6 +26,7 @@ EXIT_CODES = (
 )
 #: Commands with a meaning of their own for 1, 3 or further codes.
 OWN_EXIT_CODES = (
+    ("check", "1: a check failed; 3: some nodes or their GPUs were not judged"),
     ("diff", "1: the sessions differ in nodes, facts or findings"),
     ("sessions verify", "1: damaged, torn or missing records"),
     ("sessions compact", "1: a damaged segment was skipped"),
@@ -65,6 +66,7 @@ def pages() -> dict[str, str]:
         "reference/hosts-toml.md": config_page(),
         "reference/records.md": records_page(),
         "reference/findings.md": findings_page(),
+        "reference/checks.md": checks_page(),
         "reference/exit-codes.md": exit_codes_page(),
         "reference/keys.md": keys_page(),
         "reference/http.md": http_page(),
@@ -151,6 +153,20 @@ def findings_page() -> str:
     for kind in FINDINGS:
         parts.append(f"## {kind.id}\n\n{_sentence(kind.meaning)}\n\n**Usual causes.** {kind.cause}\n")
         parts.append(f"**What to do.** {kind.remedy}\n")
+    return "\n".join(parts)
+
+
+def checks_page() -> str:
+    """`reference/checks.md`: every check of `gconsole check`."""
+    from gconsole.analysis.checks.table import CHECKS
+
+    parts = [
+        "# Checks\n\n`gconsole check` evaluates every check once on every node. A check passes, fails, is `unknown` "
+        "if the node does not report what it needs, or `absent` if the node has no such device.\n"
+    ]
+    rows = [(f"`{check.id}`", check.what, check.source, check.limit, check.severity, check.owner, check.remedy)
+            for check in CHECKS]  # fmt: skip
+    parts.append(_table(("check", "what", "source", "passes", "severity", "owner", "remedy"), rows))
     return "\n".join(parts)
 
 

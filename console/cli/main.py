@@ -47,6 +47,7 @@ COMMANDS = {
         "Show the collectives of each job: faults, groups, traffic between ranks, statistics.",
     ),
     "clocks": ("clocks:clocks", "Measure clock offset between nodes; put traces on the common clock."),
+    "check": ("check:check", "Check the health of nodes, once, passively; exit codes for a Slurm prolog."),
     "doctor": ("nodes:doctor", "Check each node and suggest fixes."),
     "clean": ("nodes:clean", "Remove gconsole's files and leftover agents from the nodes."),
     "config": ("config:config", "Show the effective configuration, or write a starter file."),

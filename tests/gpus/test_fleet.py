@@ -115,3 +115,19 @@ def test_topo_path_within_a_node_shows_bandwidth_and_peer_access(batch_outputs):
     assert run.status == 0
     assert run.stdout.splitlines()[0] == "node1 GPU0 to node1 GPU7: 478 GB/s over NVSwitch (18 × 26.6 GB/s)"
     assert "peer access: read, write and atomics over NVLink" in run.stdout
+
+
+def test_check_names_the_node_whose_nvlinks_are_down_and_no_other(hosts):
+    run = gconsole("check", hosts, "--for", "13s", "--json")
+
+    assert run.status == 1, run.stderr
+    nodes = json.loads(run.stdout)["nodes"]
+    failed = {(node["node"], check["id"]) for node in nodes for check in node["checks"] if check["state"] == "fail"}
+    of_gpus = {entry for entry in failed if entry[1].startswith(("gpu_", "nvlink_"))}
+    busy = {
+        (f"node{number}", f"gpu_{what}") for number in range(1, 7) for what in ("memory_held", "busy_without_process")
+    }
+    assert of_gpus == busy | {("node4", "nvlink_state")}, "GPUs of the scenarios work without processes"
+    assert {(node["node"], check["state"]) for node in nodes for check in node["checks"]
+            if check["id"] == "nvlink_fabric"} == {(f"node{number}", "absent" if number == 5 else "pass")
+                                                   for number in range(1, 7)}  # fmt: skip

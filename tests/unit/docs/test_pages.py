@@ -17,6 +17,7 @@ from types import ModuleType
 import click
 import pytest
 
+from gconsole.analysis.checks.table import CHECKS
 from gconsole.analysis.finding import IDS
 from gconsole.cli import main
 from gconsole.cli.main import gconsole
@@ -139,6 +140,12 @@ def test_every_finding_has_cause_and_remedy_in_the_reference() -> None:
     assert set(sections) == set(IDS)
     for text in sections.values():
         assert re.search(r"\*\*Usual causes\.\*\* \S", text) and re.search(r"\*\*What to do\.\*\* \S", text)
+
+
+def test_every_node_check_is_in_the_reference_with_its_limit_and_remedy() -> None:
+    page = pages()["reference/checks.md"]
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == [check.id for check in CHECKS]
+    assert all(check.limit in page and check.remedy in page for check in CHECKS)
 
 
 def test_every_key_has_a_place_in_the_reference() -> None:

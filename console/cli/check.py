@@ -1,0 +1,51 @@
+"""`gconsole check`: every node check once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import click
+
+from ..records import Severity
+from .options import duration_option, json_option, load_target, target
+
+
+def _print_table(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
+    if is_set:
+        from ..monitor.node_checks import table_text
+
+        click.echo(table_text())
+        context.exit()
+
+
+@click.command()
+@target
+@duration_option("--for", "for_s", default="8s", help="Watch for this long before the checks are evaluated.")
+@click.option("--fail-on", type=click.Choice(["warning", "error"]), default="error", show_default=True,
+              help="Exit with code 1 on failed checks of this severity or a worse one.")  # fmt: skip
+@json_option
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_print_table,
+              help="Print the table of checks and exit; connects to no node.")  # fmt: skip
+def check(target: str, overrides: tuple[str, ...], for_s: float, fail_on: str, as_json: bool) -> int:
+    """Check the health of the nodes: driver, GPUs, links, network ports, kernel, services, memory and clocks.
+
+    Nothing is started, changed or loaded on the nodes. Each check passes, fails, is unknown if the node does not
+    report what it needs, or absent if the node has no such device. Checks of rates and of load need --for 20s.
+
+    Exit codes: 0 no failure, 1 a failed check at or above --fail-on, 3 some nodes or their GPUs were not judged,
+    4 no node was reached.
+
+    \b
+    gconsole check hosts.toml
+    gconsole check node[01-64] --for 30s --json
+    gconsole check localhost --set ssh.transport=local --fail-on error    # in a prolog on the node itself
+    """
+    from ..monitor.node_checks import check_nodes, exit_code, to_json, to_text
+    from .live import watch_nodes
+    from .main import EXIT_INTERRUPTED
+
+    store, interrupted = asyncio.run(watch_nodes(load_target(target, overrides), for_s))
+    nodes = check_nodes(store)
+    click.echo(to_json(nodes) if as_json else to_text(nodes))
+    return EXIT_INTERRUPTED if interrupted else exit_code(nodes, cast(Severity, fail_on))

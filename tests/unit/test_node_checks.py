@@ -1,0 +1,86 @@
+"""`gconsole check` on a store: facts, text and exit code."""
+
+import json
+
+import pytest
+
+from gconsole.core.store import Store
+from gconsole.monitor.node_checks import check_nodes, exit_code, to_json, to_text
+from gconsole.records import Failure, Finding, Gpu, GpuInfo, GpuProcess, Host, Inventory, Node, NodeState
+
+GIB = 1 << 30
+
+
+def a_node(name, **figures):
+    node = Node(node=name, hostname=name, boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0, pid=1, cpus=8,
+                mem_total_bytes=64 * GIB, sample_interval_ms=1000)  # fmt: skip
+    return [
+        NodeState(node=name, state="ok"), node, Host(node=name, mem_available_bytes=32 * GIB, load_1m=1.0),
+        Inventory(node=name, of="gpu", count=1), GpuInfo(node=name, index=0, uuid=f"{name}-0", persistence=True),
+        Gpu(node=name, index=0, uuid=f"{name}-0", mem_used_bytes=8 * GIB, **figures),
+        GpuProcess(node=name, index=0, uuid=f"{name}-0", pid=7, type="compute"),
+    ]  # fmt: skip
+
+
+def a_store(*records):
+    store = Store()
+    for number, record in enumerate(records):
+        record.rx = 1 + number * 10**9
+    store.apply(list(records))
+    return store
+
+
+def a_finding(severity, culprit="n1:gpu0", **fields):
+    return Finding(id="gpu_ecc", severity=severity, confidence="certain", culprits=(culprit,), text="n1:gpu0: 3 errors",
+                   first_seen=1, **fields)  # fmt: skip
+
+
+def state_of(store, node, id):
+    (checked,) = [checked for checked in check_nodes(store) if checked.node == node]
+    return next(result.state for result in checked.checks if result.id == id)
+
+
+def test_process_on_a_gpu_and_the_findings_of_the_node_itself_are_its_facts():
+    store = a_store(*a_node("n1", ecc_uncorrected_volatile=3), *a_node("n10", ecc_uncorrected_volatile=0),
+                    a_finding("error"))  # fmt: skip
+
+    assert state_of(store, "n1", "gpu_memory_held") == "pass"
+    assert (state_of(store, "n1", "gpu_ecc"), state_of(store, "n10", "gpu_ecc")) == ("fail", "pass")
+
+
+def test_cleared_finding_fails_no_check():
+    store = a_store(*a_node("n1", ecc_uncorrected_volatile=0), a_finding("error", cleared_at=5))
+
+    assert state_of(store, "n1", "gpu_ecc") == "pass"
+
+
+@pytest.mark.parametrize(("records", "fail_on", "code"), [
+    ([], "error", 0), ([a_finding("warning")], "error", 0), ([a_finding("warning")], "warning", 1),
+    ([a_finding("error")], "error", 1), ([NodeState(node="n2", state="failed")], "error", 3),
+    ([Inventory(node="n1", of="gpu", count=8)], "error", 3),
+])  # fmt: skip
+def test_exit_code_is_that_of_a_prolog(records, fail_on, code):
+    store = a_store(*a_node("n1", ecc_uncorrected_volatile=0), *records)
+
+    assert exit_code(check_nodes(store), fail_on) == code
+
+
+def test_nothing_reached_is_4():
+    failure = Failure("refused", "connection refused")
+    nodes = check_nodes(a_store(NodeState(node="n1", state="failed", error=failure)))
+
+    assert exit_code(nodes, "error") == 4
+    assert "n1  not reached" in to_text(nodes)
+
+
+def test_text_folds_nodes_with_equal_results_and_json_has_every_check_of_every_node():
+    names = [f"node{number}" for number in range(1, 9)]
+    nodes = check_nodes(a_store(*(record for name in names for record in a_node(name))))
+    lines = to_text(nodes).splitlines()
+
+    assert [line for line in lines if "gpu_ecc" in line] == [
+        "? gpu_ecc                   node[1-8]  unknown: the driver does not report it"]  # fmt: skip
+    assert any(line.split()[1:] == ["gpu_persistence", "8", "nodes", "passed"] for line in lines)
+    document = json.loads(to_json(nodes))
+    assert document["schema"] == "gconsole.check/1"
+    assert {len(node["checks"]) for node in document["nodes"]} == {len(nodes[0].checks)}
