@@ -23,7 +23,7 @@ def show(target: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Print every effective config value of TARGET (file or node set) and its source."""
     from ..config.show import config_data, config_text
 
-    loaded = load_target(target, overrides)
+    loaded = load_target(target, overrides, connects=False)
     click.echo(pretty(config_data(loaded)) if as_json else config_text(loaded))
 
 

@@ -58,7 +58,7 @@ COMMANDS = {
 }
 
 _EPILOG = """\b
-TARGET: a hosts.toml, a node set (node[1-4],gpu-a or @group), slurm:JOBID or k8s:NAMESPACE/SELECTOR.
+TARGET: a hosts.toml, a node set (node[1-4],gpu-a or @group), slurm:JOBID, k8s:NAMESPACE/SELECTOR, or local.
 Exit codes: 0 ok, 1 findings, 2 usage or configuration error, 3 partial coverage, 4 no node reachable, 5 internal error.
 Getting started: gconsole demo, or gconsole config init.
 """
@@ -194,6 +194,10 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Insert `tui` before a first word that is not a subcommand."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            if len(args) > 1 and not args[1].startswith("-") and not ctx.resilient_parsing:
+                from .target_names import did_you_mean  # `tui` takes one TARGET: two words are a command
+
+                raise click.UsageError(f"no command {args[0]}{did_you_mean(args[0])}", ctx)
             args = ["tui", *args]
         return super().resolve_command(ctx, args)
 
@@ -210,7 +214,7 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     params=[_VERBOSE, _LOG_FILE],
 )
-@click.version_option(__version__, prog_name="gconsole")
+@click.version_option(__version__, "-V", "--version", prog_name="gconsole")
 def gconsole() -> None:
     """Diagnose hung or slow distributed training jobs over SSH.
 

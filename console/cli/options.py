@@ -373,8 +373,20 @@ def write_output(output: str | None, data: bytes) -> None:
         file.write(data)
 
 
-def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:
-    """Load the configuration of TARGET; prints warnings to stderr unless `quiet`. Raises ConfigError."""
+def require_confirmable(yes: bool, to_do: str) -> None:
+    """Raise UsageError if a confirmation is needed and nobody can be asked for it."""
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError(f"cannot ask for confirmation without a terminal; to {to_do}, add --yes")
+
+
+def load_target(
+    target: str, overrides: tuple[str, ...], *, quiet: bool = False, connects: bool = True, sessions: Path | None = None
+) -> Config:
+    """Load the configuration of TARGET; prints warnings to stderr unless `quiet`. Raises ConfigError.
+
+    Raises UsageError for a single host name that cannot be resolved if the command `connects`. `sessions`: the folder
+    of sessions, where the command takes one of these, too.
+    """
     flags = {}
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -382,6 +394,16 @@ def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False)
             raise click.BadParameter(f"{text!r} is not SECTION.KEY=VALUE", param_hint="--set")
         flags[key.strip()] = value.strip()
     config = _attach(target, flags) if is_site_target(target) else load(target, flags=flags)
+    if connects and not quiet:
+        from .target_names import require_known_name
+
+        if sessions is None:
+            require_known_name(config, target)
+        else:
+            from ..session.format.layout import all_sessions
+
+            names = [session.name for session in all_sessions(sessions)]
+            require_known_name(config, target, what="a session, a file", more=names, is_strict=True)
     for warning in () if quiet else config.warnings:
         click.echo(f"gconsole: {warning}", err=True)
     return config

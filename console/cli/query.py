@@ -76,9 +76,9 @@ def query(
     from ..session.format.layout import NAME_PATTERN
     from .live import watch_nodes
 
+    config = load_target(target, overrides, sessions=folder)
     if re.fullmatch(NAME_PATTERN, target) and not Path(target).exists():
         click.echo(f'gconsole: no session "{target}" in {folder}; treating it as a node name', err=True)
-    config = load_target(target, overrides)
     with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
         path = Path(scratch) / "records.ndjson"
         store, interrupted = asyncio.run(watch_nodes(config, for_s, records=path))

@@ -20,7 +20,7 @@ from ..records import Failure
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
-from .options import duration_option, json_option, load_target, target
+from .options import duration_option, json_option, load_target, require_confirmable, target
 from .run_options import SizeType, job_options, request_of
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ async def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool
         raise click.UsageError("--json requires --yes")
     if as_json and follow:
         raise click.UsageError("--json and --follow are mutually exclusive")
+    require_confirmable(yes, "start the job")
     from ..launch import format
     from ..launch.plan import Refusal
     from .run_live import live
@@ -210,6 +211,7 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
     Unreachable nodes are stopped by your next `gconsole run` that reaches them.
     Exit codes: 0 all processes ended, 1 processes remain, 3 some nodes unreachable.
     """
+    require_confirmable(yes, f"stop {printable(job)}")
     from .run_live import live
 
     async with live(load_target(target, overrides), allow_run=True) as fleet:

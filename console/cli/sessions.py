@@ -13,7 +13,7 @@ import click
 from ..text import format
 from ..text.cells import table
 from ..text.sanitize import pretty, printable
-from .options import json_option, session_argument, sessions_folder, usage_errors
+from .options import json_option, require_confirmable, session_argument, sessions_folder, usage_errors
 from .terminal import overwrite_line
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
     wanted = [find_black_box(name) or find(name, folder) for name in names]
     if not yes:
         what = ", ".join(f"{recorded.name} ({format.size(recorded.size())})" for recorded in wanted)
-        if not sys.stdin.isatty():
-            raise click.UsageError(f"cannot ask for confirmation without a terminal; to delete {what}, add --yes")
+        require_confirmable(yes, f"delete {what}")
         click.confirm(f"Permanently delete {what}?", abort=True, err=True)
     for recorded in wanted:
         remove(recorded)

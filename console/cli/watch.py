@@ -44,7 +44,7 @@ def watch(
     """
     if sum((rule_name is not None, unit_action is not None, for_s is not None or until_finding)) > 1:
         raise click.UsageError("--test-rule, --install, --uninstall and --print go neither together nor with --for")
-    config = load_target(target, overrides)
+    config = load_target(target, overrides, connects=False)  # a service retries a name that cannot be resolved yet
     if unit_action is not None:
         return _manage_unit(unit_action, target, overrides, config.cluster, session)
     from .watch_live import fire_test_rule, run_watch

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..text.format import size
-from .model import ConfigError, Origin, PlacedRule, Setting
+from .model import ConfigError, ConfigErrors, Origin, PlacedRule, Setting
 from .nodeset import NodeAddress, expand, fold
 from .nodeset_parser import MAX_NAMES, BadNodeSet
 from .schema import BadValue, Key, Value, all_keys, keys, nearest, overrides, sections, shown
@@ -129,24 +129,54 @@ def parse(text: str, path: Path, name: str) -> Document:
 
 
 def check(document: Document) -> Contents:
-    """Check a document. Raises ConfigError for the first error."""
-    settings: dict[str, Setting] = {}
+    """Check a document. Raises ConfigError with all errors."""
+    errors: list[ConfigError] = []
+    settings = dict(_file_settings(document, errors))
+    entries: tuple[Entry, ...] = ()
+    rules: tuple[PlacedRule, ...] = ()
+    try:
+        entries = tuple(_entries(document, errors))
+    except ConfigError as error:
+        errors.append(error)
+    try:
+        rules = tuple(rules_of(document))
+    except ConfigError as error:
+        errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+    return Contents(settings, entries, rules)
+
+
+def _file_settings(document: Document, errors: list[ConfigError]) -> Iterator[tuple[str, Setting]]:
+    """The settings of all sections but [[nodes]], by full name."""
     for section, table in document.data.items():
         if section == "nodes":
             continue
         if section not in sections():
-            raise _unknown_section(document, section, table)
-        if not isinstance(table, dict):
+            errors.append(_unknown_section(document, section, table))
+        elif not isinstance(table, dict):
             text = f"must be a section, [{section}], is {shown(table)}"
-            raise document.error((section,), section, text)
-        for name, value in table.items():
-            if (section, name) == ("watch", "rule"):
-                continue
-            key = keys(section).get(name)
-            if key is None:
-                raise _unknown_key(document, (section, name), section, keys(section))
-            settings[str(key)] = _setting(document, (section, name), key, value)
-    return Contents(settings, tuple(_entries(document)), tuple(rules_of(document)))
+            errors.append(document.error((section,), section, text))
+        else:
+            yield from _table_settings(document, (section,), table, section, keys(section), errors)
+
+
+def _table_settings(
+    document: Document, path: KeyPath, table: dict[str, Any], section: str, allowed: Mapping[str, Key],
+    errors: list[ConfigError],
+) -> Iterator[tuple[str, Setting]]:  # fmt: skip
+    """The settings of one table, by full name."""
+    for name, value in table.items():
+        if (section, name) == ("watch", "rule"):
+            continue
+        key = allowed.get(name)
+        if key is None:
+            errors.append(_unknown_key(document, (*path, name), section, allowed))
+            continue
+        try:
+            yield str(key), _setting(document, (*path, name), key, value)
+        except ConfigError as error:
+            errors.append(error)
 
 
 def resolve_path(key: Key, value: Value, folder: Path) -> Value:
@@ -159,33 +189,38 @@ def resolve_path(key: Key, value: Value, folder: Path) -> Value:
     return str(folder.absolute() / expanded)
 
 
-def _entries(document: Document) -> Iterator[Entry]:
+def _entries(document: Document, errors: list[ConfigError]) -> Iterator[Entry]:
     tables = document.data.get("nodes", [])
     if isinstance(tables, dict):
         raise document.error(("nodes",), "nodes", "must be a list of entries; write [[nodes]] with two brackets")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise document.error(("nodes",), "nodes", f"must be [[nodes]] entries, is {shown(tables)}")
+    if not tables and errors:
+        return  # perhaps [[nodes]] is what is misspelled
     if not tables:
         raise ConfigError(document.name, "nodes", 'no nodes; add [[nodes]] with hosts = "node[01-04]"')
     seen: dict[str, Origin] = {}
     for index, table in enumerate(tables):
-        entry = _entry(document, index, table)
-        _refuse_known(document, entry, seen)
+        try:
+            entry = _entry(document, index, table, errors)
+            _refuse_known(document, entry, seen)
+        except ConfigError as error:
+            errors.append(error)
+            continue
         seen.update((host.name, entry.origin) for host in entry.hosts)
         if len(seen) > MAX_NAMES:
             raise document.error(("nodes", index, "hosts"), "nodes.hosts", f"more than {MAX_NAMES:,} nodes up to here")
         yield entry
 
 
-def _entry(document: Document, index: int, table: dict[str, Any]) -> Entry:
+def _entry(document: Document, index: int, table: dict[str, Any], errors: list[ConfigError]) -> Entry:
     entry_path = ("nodes", index)
     allowed = {**keys("nodes"), **overrides()}
-    own: dict[str, Setting] = {}
-    for name, value in table.items():
-        if name not in allowed:
-            raise _unknown_key(document, (*entry_path, name), "nodes", allowed)
-        own[str(allowed[name])] = _setting(document, (*entry_path, name), allowed[name], value)
+    before = len(errors)
+    own = dict(_table_settings(document, entry_path, table, "nodes", allowed, errors))
     hosts = own.pop("nodes.hosts", None)
+    if hosts is None and len(errors) > before:
+        raise errors.pop()  # `hosts` may be the key that is wrong
     if hosts is None:
         raise document.error(entry_path, "nodes.hosts", 'is missing; add hosts = "node[01-04]"')
     text = str(hosts.value)

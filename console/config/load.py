@@ -21,6 +21,8 @@ from .sections import Section
 
 _TARGET = Origin("target")
 _PREFIX = "GCONSOLE_"
+#: TARGET for this machine without SSH, and the transport of that name.
+LOCAL = "local"
 
 
 def load(
@@ -28,10 +30,10 @@ def load(
 ) -> Config:
     """The complete configuration. Raises ConfigError.
 
-    `target` is a file (see `is_file_target`) or a node set. `flags` maps full names to values, {"ssh.user": "ops"};
-    None is an absent flag, a text is parsed as the key's type. Precedence, lowest first: defaults, the file's sections,
-    its [[nodes]] entry, `user@…:port` in `hosts`, the environment, flags, `user@host:port` in a TARGET that is a node
-    set. An empty variable counts as unset; an unknown one is a warning.
+    `target` is a file (see `is_file_target`), a node set, or `local`: this machine without SSH. `flags` maps full names
+    to values, {"ssh.user": "ops"}; None is an absent flag, a text is parsed as the key's type. Precedence, lowest
+    first: defaults, the file's sections, its [[nodes]] entry, `user@…:port` in `hosts`, the environment, flags,
+    `user@host:port` in a TARGET that is a node set. An empty variable counts as unset; an unknown one is a warning.
 
     `name`: default name of the cluster of a node set. Relative paths in the file are relative to its folder, all others
     to the working directory.
@@ -42,6 +44,8 @@ def load(
         document = read(Path(target), target)
         return configure(document, check(document), forced, warnings)
     contents = Contents({}, (_target_entry(target),))
+    if target == LOCAL and "ssh.transport" not in forced:
+        forced["ssh.transport"] = Setting("ssh.transport", LOCAL, _TARGET)
     return _assemble(contents, forced, cluster=name or target, path=None, warnings=warnings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Literal
@@ -114,6 +115,15 @@ class ConfigError(Exception):
         head = "".join(f"{part}: " for part in (self.place, self.key) if part)
         hint = f" (did you mean {self.nearest}?)" if nearest else ""
         super().__init__(f"{head}{self.text}{hint}")
+
+
+class ConfigErrors(ConfigError):
+    """Several errors of one file, a line each; its fields are those of the first one."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        first = errors[0]
+        super().__init__(first.place, first.key, first.text, first.nearest)
+        self.args = ("\n".join(dict.fromkeys(map(str, errors))),)
 
 
 def one_line(text: str) -> str:

@@ -274,7 +274,12 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
         errors.ConnectionRefused,
         "check the node and the network",
     ),
-    (r"timed out", errors.Timeout, "check that the node is up; try: ssh -v"),
+    (r"timed out", errors.Timeout, "check that the node is up; ssh -v shows where it stops"),
+    (
+        r"no such identity: ",
+        errors.Auth,
+        "correct identity_file in hosts.toml or IdentityFile in ~/.ssh/config",
+    ),
     (
         r"Permission denied \((?!publickey\))[^)]*(password|keyboard-interactive)",
         errors.AuthInteractive,
@@ -283,7 +288,7 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
     (
         r"Permission denied|Too many authentication failures",
         errors.Auth,
-        "try: ssh -v; check authorized_keys on the node, and the user name",
+        "ssh -v; check authorized_keys on the node, and the user name",
     ),
     (
         r"kex_exchange_identification|Connection (reset|closed) by",
@@ -310,4 +315,4 @@ def explain(stderr: str) -> errors.FleetError:
         for line in lines or [stderr]:
             if re.search(pattern, line) or (kind is errors.HostKeyChanged and re.search(pattern, stderr)):
                 return kind(f"ssh: {line}", try_)
-    return errors.Lost(f"ssh: {lines[-1] if lines else 'no error message'}", "try: ssh -v")
+    return errors.Lost(f"ssh: {lines[-1] if lines else 'no error message'}", "ssh -v")

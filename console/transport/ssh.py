@@ -174,9 +174,9 @@ class AsyncsshTransport:
             if isinstance(error, TimeoutError):
                 raise errors.Timeout(
                     f"logged in, but no session started within {SESSION_TIMEOUT_S:g} s",
-                    f"try: ssh {node.name} true; check shell start-up files, home and MaxSessions",
+                    f"ssh {node.name} true; check shell start-up files, home and MaxSessions",
                 ) from error
-            raise errors.Lost(f"logged in, but the session failed: {error}", f"try: ssh {node.name} true") from error
+            raise errors.Lost(f"logged in, but the session failed: {error}", f"ssh {node.name} true") from error
         except asyncio.CancelledError:
             connection.abort()
             raise
@@ -321,7 +321,7 @@ def explain(error: Exception, resolved: ResolvedHost, client: _Client, identitie
             f"connection refused by {where}", "check that sshd is running there and that the port is right"
         )
     if isinstance(error, TimeoutError) or "timeout" in str(error).lower():
-        return errors.Timeout(f"no response from {where} ({error or 'connect'})", f"try: ssh -v {name}")
+        return errors.Timeout(f"no response from {where} ({error or 'connect'})", f"ssh -v {name}")
     if isinstance(error, asyncssh.KeyExchangeFailed) and check.known.is_known(check.host, "", resolved.port):
         expected = ", ".join(check.known.fingerprints(check.host, "", resolved.port))
         return check.changed(expected, "of another type", resolved.port)
@@ -343,8 +343,8 @@ def explain(error: Exception, resolved: ResolvedHost, client: _Client, identitie
             "sshd limits logins (MaxStartups, PerSourcePenalties); retrying with back-off",
         )
     if isinstance(error, OSError):
-        return errors.ConnectionRefused(f"{where} is unreachable: {_system_text(error)}", f"try: ssh -v {name}")
-    return errors.Lost(f"login at {where} failed: {error}", f"try: ssh -v {name}")
+        return errors.ConnectionRefused(f"{where} is unreachable: {_system_text(error)}", f"ssh -v {name}")
+    return errors.Lost(f"login at {where} failed: {error}", f"ssh -v {name}")
 
 
 def _system_text(error: OSError) -> str:
@@ -359,6 +359,7 @@ def _system_text(error: OSError) -> str:
 
 def _explain_denied(resolved: ResolvedHost, client: _Client, identities: Identities) -> errors.FleetError:
     user = resolved.user or "the current user"
+    cause, remedy = _refused_keys(resolved, client.name, user, identities)
     if identities.locked:
         keys = ", ".join(map(str, identities.locked))
         return errors.AuthInteractive(
@@ -371,12 +372,24 @@ def _explain_denied(resolved: ResolvedHost, client: _Client, identities: Identit
         )
     if client.wanted_typing and client.prompt_user is None:
         return errors.AuthInteractive(
-            f"key authentication failed for {user}; server asks for a password or second factor (not available here)",
-            'use a key or an ssh-agent, or an ssh ControlMaster with transport = "openssh"',
+            f"{cause}; server asks for a password or second factor (not available here)",
+            f'{remedy}; for passwords an ssh ControlMaster with transport = "openssh"',
         )
-    offered = len(identities.keys)
+    return errors.Auth(cause, remedy)
+
+
+def _refused_keys(resolved: ResolvedHost, name: str, user: str, identities: Identities) -> tuple[str, str]:
+    """Why no key was accepted, and what to try: a configured key file is missing, there is no key, or a wrong one."""
+    offered, missing = len(identities.keys), resolved.missing_identity_files
     broken = f"; unreadable: {'; '.join(identities.broken)}" if identities.broken else ""
-    return errors.Auth(
-        f"key refused for {user} ({plural(offered, 'key')} offered{broken})",
-        f"try: ssh -v {client.name}; check authorized_keys on the node, and the user name",
-    )
+    if missing:
+        files = ", ".join(map(str, missing))
+        refused = f"; {plural(offered, 'other key')} refused for {user}" if offered else ""
+        text = f"identity file {files} does not exist{refused}{broken}"
+        return text, "correct identity_file in hosts.toml or IdentityFile in ~/.ssh/config"
+    if not offered:
+        agent = f", and {identities.agent}" if identities.agent else ""
+        text = f"no key to offer for {user}: no identity file can be used{agent}{broken}"
+        return text, "ssh-add KEY, or set identity_file in hosts.toml"
+    text = f"key refused for {user} ({plural(offered, 'key')} offered{broken})"
+    return text, f"ssh -v {name}; check authorized_keys on the node, and the user name"

@@ -22,6 +22,8 @@ from ..config.sections import SshConfig
 from . import errors
 from .run_command import output
 
+#: Identity files that `ssh -G` lists without any configuration; versions of OpenSSH differ.
+_DEFAULT_IDENTITY = re.compile(r"~/\.ssh/id_(rsa|dsa|ecdsa|ecdsa_sk|ed25519|ed25519_sk|xmss)")
 #: Key of hosts.toml's known_hosts file beside OpenSSH's own keys.
 OUR_KNOWN_HOSTS = "gconsole known_hosts"
 
@@ -83,6 +85,13 @@ class ResolvedHost:
     def identity_files(self) -> tuple[Path, ...]:
         """Existing identity files; OpenSSH skips the others."""
         return self._existing("identityfile")
+
+    @cached_property
+    def missing_identity_files(self) -> tuple[Path, ...]:
+        """Identity files that the user configured and that do not exist; OpenSSH's defaults are none of these."""
+        named = (text for text in self.values.get("identityfile", []) if text.lower() != "none")
+        paths = (Path(self._expanded(text)).expanduser() for text in named if not _DEFAULT_IDENTITY.fullmatch(text))
+        return tuple(path for path in paths if not path.is_file())
 
     @cached_property
     def certificate_files(self) -> tuple[Path, ...]:

@@ -24,6 +24,7 @@ class Identities(msgspec.Struct):
     keys: list[asyncssh.SSHKeyPair] = msgspec.field(default_factory=list)
     locked: list[Path] = msgspec.field(default_factory=list)
     broken: list[str] = msgspec.field(default_factory=list)  # unreadable key files, with the reason
+    agent: str = ""  # why the ssh-agent offers no key; empty if it does
 
 
 class KeyRing:
@@ -42,12 +43,12 @@ class KeyRing:
         files = resolved.identity_files
         beside = (Path(f"{path}-cert.pub") for path in files)
         certificates = _certificates([*resolved.certificate_files, *(path for path in beside if path.is_file())])
-        agent_keys = await self._agent_keys(resolved.identity_agent)
+        agent_keys, problem = await self._agent_keys(resolved.identity_agent)
         wanted = [public for public in map(_public_part, files) if public]
         matching = [key for key in agent_keys if key.key_public_data in wanted]
         others = [] if resolved.identities_only else [key for key in agent_keys if key not in matching]
         identities = Identities(
-            keys=[pair for key in matching + others for pair in _with_certificates(key, certificates)]
+            keys=[pair for key in matching + others for pair in _with_certificates(key, certificates)], agent=problem
         )
         held = {key.key_public_data for key in agent_keys}
         for path in files:
@@ -65,12 +66,15 @@ class KeyRing:
                 identities.keys.extend(_with_certificates(pair, certificates))
         return identities
 
-    async def _agent_keys(self, socket: str) -> list[asyncssh.SSHKeyPair]:
+    async def _agent_keys(self, socket: str) -> tuple[list[asyncssh.SSHKeyPair], str]:
+        """The keys of the ssh-agent; without any, also the reason."""
         if not socket:
-            return []
+            return [], "no ssh-agent (SSH_AUTH_SOCK is not set)"
         if socket not in self._agents:
             self._agents[socket] = asyncio.create_task(_open_agent(socket))
-        return list((await asyncio.shield(self._agents[socket]))[1])
+        agent, keys = await asyncio.shield(self._agents[socket])
+        problem = "the ssh-agent is not reachable" if agent is None else "" if keys else "the ssh-agent has no keys"
+        return list(keys), problem
 
     async def _file_key(self, path: Path) -> asyncssh.SSHKey | None:
         """The key in a file; None if encrypted and no passphrase was given."""

@@ -50,6 +50,23 @@ def test_encrypted_key_without_an_agent_suggests_ssh_add(rig: Rig, tmp_path: Pat
         assert line["error"]["try"].startswith("ssh-add")
 
 
+def test_missing_identity_file_wrong_key_and_empty_agent_are_told_apart(rig: Rig, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.toml"
+    missing, wrong = tmp_path / "no-such-key", rig.new_key("id_wrong", authorize=False)
+
+    def texts(ssh: dict[str, object], **options: object) -> set[str]:
+        run = batch(rig.write_hosts_toml(hosts, ssh=ssh), **options)
+        return {line["error"]["text"] for line in run.report["nodes"]}
+
+    for text in texts({"identity_file": missing}):
+        assert f"identity file {missing} does not exist" in text
+    for text in texts({"identity_file": wrong}):
+        assert "key refused for " in text and "(1 key offered)" in text
+    with rig.ssh_agent() as agent:
+        for text in texts({"identity_file": None}, home=rig.ssh_config("Host *\n"), env={**os.environ, **agent.env}):
+            assert "no key to offer" in text and "the ssh-agent has no keys" in text
+
+
 def test_ssh_config_with_comments_and_time_suffixes_is_parsed_like_openssh(
     rig: Rig, tmp_path: Path, needs_openssh: None
 ) -> None:

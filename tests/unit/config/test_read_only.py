@@ -82,5 +82,5 @@ def test_clipboard_change_is_listed_as_needing_a_restart():
 
 
 def test_batch_refuses_a_read_only_capture_before_connecting():
-    result = CliRunner().invoke(batch, ["nowhere", "--capture", "--flight-pipe"], standalone_mode=False)
+    result = CliRunner().invoke(batch, ["nowhere[1-2]", "--capture", "--flight-pipe"], standalone_mode=False)
     assert isinstance(result.exception, ReadOnly) and not isinstance(result.exception, click.ClickException)

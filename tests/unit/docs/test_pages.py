@@ -103,7 +103,7 @@ def test_the_manual_page_has_every_command_and_exit_code() -> None:
     assert {"gconsole", *usages} == set(command_names(gconsole, "gconsole"))
     for code, _ in reference().EXIT_CODES:
         assert f"\n.B {code}\n" in text
-    for option in ("--version", "-v, --verbose", "--log-file FILE", "-h, --help"):
+    for option in ("-V, --version", "-v, --verbose", "--log-file FILE", "-h, --help"):
         assert f"\n.B {option}\n" in text.partition("\n.SH OPTIONS\n")[2].partition("\n.SH COMMANDS\n")[0]
     assert "\n.SH FILES\n" in text and "\n.SH ENVIRONMENT\n" in text and "TARGET: a hosts.toml" in text
 

@@ -227,8 +227,10 @@ def test_timestamp_column_header_has_no_unit(tmp_path):
     assert title.split() == ["at", "t", "[ns]", "temp_c", "[°C]"]
 
 
-def test_unknown_session_name_is_reported_as_treated_as_a_node_name(tmp_path):
-    argv = ["nosuch", "SELECT 1", "--folder", str(tmp_path), "--set", "ssh.transport=carrier-pigeon"]
-    result = CliRunner().invoke(command, argv, standalone_mode=False)
+def test_name_that_is_no_session_file_or_host_is_refused_before_anything_connects(tmp_path):
+    (tmp_path / "night").mkdir()
+    (tmp_path / "night" / "meta.json").write_text("{}")
+    result = CliRunner().invoke(command, ["nigth.invalid", "SELECT 1", "--folder", str(tmp_path)])
 
-    assert f'no session "nosuch" in {tmp_path}; treating it as a node name' in result.stderr
+    assert result.exit_code == 2
+    assert "nigth.invalid is neither a session, a file nor a host name that can be resolved" in result.stderr
