@@ -21,6 +21,7 @@ from ..analysis.collectives.communication import evidence_of as collectives_evid
 from ..analysis.crash.verdict import CrashKind
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement, diagnose_job
+from ..analysis.hang.progress import LEAST_COMPUTES_S
 from ..analysis.hang.verdict import Evidence, Still, Verdict
 from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
@@ -104,6 +105,7 @@ def evidence_of(store: Store, job: JobRanks, stacks: Sequence[Stack]) -> Evidenc
         collectives=collectives_evidence(newest) if newest else (),
         connections=tuple(record for capture in store.captures.values() for record in capture.connections),
         gpus=gpu_figures(store, job.job, job.attempt),
+        places={key: now.place for key, now in ranks.items() if now.place is not None},
         longest_pause_s=max((now.longest_pause_s for now in ranks.values() if not is_gone(now.rank)), default=0.0),
     )
 
@@ -210,6 +212,8 @@ CRASHES: Final = frozenset(get_args(CrashKind))
 FIRST_SAMPLES, FIRST_EVERY_S = 3, 0.12
 #: Later captures: interval in s, and at most this many samples each, so that sampling can end early.
 EVERY_S, MOST_SAMPLES = 0.5, 6
+#: The longest interval in s, where a rank that computes is given time.
+LONG_EVERY_S: Final = 1.0
 #: Sampling ends after this many times `min_frozen_s`, for jobs that stall and resume.
 MAX_SAMPLING: Final = 3.0
 #: Captures that follow connections: to a process outside of the job, to what that waits for, and so on.
@@ -260,7 +264,7 @@ async def diagnose(
     least = store.console.min_frozen_s if store.console else LEAST_WAIT_S
     spent_s = 0.0
     requested = _Requested()
-    while (more_s := _more_s(judgements)) > 0 and spent_s < MAX_SAMPLING * least:
+    while (more_s := _more_s(judgements)) > 0 and spent_s < max(MAX_SAMPLING * least, LEAST_COMPUTES_S + least):
         sockets, peers = requested.add(judgements)
         order = replace(_longer(options, more_s), sockets=sockets, peers=peers)
         spent_s += order.samples * order.every_s
@@ -316,7 +320,8 @@ def _more_s(judgements: Sequence[Judgement]) -> float:
 
 
 def _longer(options: Diagnosis, more_s: float) -> CaptureRequest:
-    every_s = EVERY_S if options.every_s is None else max(options.every_s, 0.05)
+    apart_s = min(LONG_EVERY_S, max(EVERY_S, more_s / MOST_SAMPLES))
+    every_s = apart_s if options.every_s is None else max(options.every_s, 0.05)
     samples = options.samples or min(MOST_SAMPLES, max(2, math.ceil(more_s / every_s) + 1))
     return CaptureRequest(new_capture(), options.jobs, samples=samples, every_s=every_s, locals=options.locals)
 

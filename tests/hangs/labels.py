@@ -290,6 +290,9 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("done", _ENDED),
     LabelledJob("other_shape", _ENDED),
     LabelledJob("sleeps_in_step", _behind({1}, "sleep"), "beside", beside="moving"),
+    LabelledJob(
+        "augments_for_seconds", _no_culprit("moving", "slow", "undecided", kinds=("none", "straggler"), may_name=(1,))
+    ),
     LabelledJob("straggler", _slow(1, "sleep")),
     LabelledJob("computing_straggler", _slow(2, "compute")),
     LabelledJob("straggler_sometimes", _no_culprit("moving", "slow", may_name=(3,), decidable=False)),

@@ -13,7 +13,7 @@ from ...text.format import plural, seconds
 from ..stacks.frame_models import FrameClass
 from . import wording
 from .job_view import JobView, job_view_of
-from .progress import Stillness, Straggler, stillness, straggler, works
+from .progress import LEAST_COMPUTES_S, Stillness, Straggler, stillness, straggler, works
 from .rank_state import WAITING, RankState
 from .rules import CONFIDENCES, RuleResult, apply_rules
 from .verdict import (
@@ -152,7 +152,7 @@ def _goes_on(view: JobView, result: RuleResult, culprits: Sequence[RankState]) -
 
 def _too_short(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     """Not sampled for long enough: the text names a suspect, the verdict does not."""
-    least = view.least_s
+    least = view.least_s if still.more_s <= view.least_s else max(view.least_s, LEAST_COMPUTES_S)
     if not view.captured:
         text, step = result.text, result.need
     elif still.more_s > 0:

@@ -19,7 +19,7 @@ from ..stacks.frames import Reader, native_classes
 from ..stacks.training_threads import training_role
 from .gpu_activity import GpuState, gpu_states
 from .handlers import background_thread, handler_thread
-from .rank_state import WAITING, RankState, rank_state_of, samples_by_process
+from .rank_state import WAITING, RankState, rank_state_of, samples_by_process, with_place
 from .verdict import Evidence, ProcessKey
 from .wait_for import PeerWait, Processes, is_waiting_for_clients
 
@@ -273,7 +273,9 @@ def job_view_of(evidence: Evidence) -> JobView:
     )
 
     def state_of(key: ProcessKey, thread: Stack | None = None) -> RankState:
-        return rank_state_of(key, by_process[key], reader, natives, evidence.still.get(key), processes, role, thread)
+        samples = by_process[key]
+        state = rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role, thread)
+        return with_place(state, samples, evidence.places.get(key))
 
     of_process = {key: state_of(key) for key, samples in by_process.items() if samples[-1].main.role != PEER}
     least_s = evidence.min_frozen_s

@@ -26,6 +26,9 @@ READS_BYTES: Final = 65_536
 LOADS_FAULTS: Final = 64
 #: Seconds. A step on a device may take this long.
 LEAST_DEVICE_S: Final = 30.0
+#: Seconds that a rank may compute in one place before the others wait for it in vain: no step of a training job, an
+#: evaluation or a preparation of data is that long without a sign of progress, and loops without an end are longer.
+LEAST_COMPUTES_S: Final = 30.0
 #: Classes of ranks that load.
 _READING: Final[frozenset[FrameClass]] = frozenset(
     {"file_io", "network_io", "checkpoint_io", "dataloader", "import", "compile", "subprocess"}
@@ -71,7 +74,7 @@ def stillness(view: JobView) -> Stillness:
     counted = waiters or others
     if not counted or min(state.samples for state in counted if state.samples or counted is others) < MIN_SAMPLES:
         return Stillness(False, False, False, least if counted else 0.0, frozenset())
-    stuck = frozenset(other for other in others if _still_s(other) >= least and not works(view, other))
+    stuck = frozenset(other for other in others if _still_s(other) >= _least_s(view, other) and not works(view, other))
     if not waiters:
         if all(other.frozen_s >= least and not works(view, other) for other in others):
             return Stillness(True, True, False, 0.0, stuck)
@@ -86,11 +89,17 @@ def stillness(view: JobView) -> Stillness:
         # MPI polls while it waits: then a late rank must have slept
         is_still = bool(slept) or by_device or any(_slept_s(state) >= least for state in stuck)
         whole = is_still and len(held_up) == len(waiters) and len(stuck) == len(others)
-        pending = [least - _still_s(other) for other in others if other not in stuck and _may_be_stuck(view, other)]
+        late = [other for other in others if other not in stuck and _may_be_stuck(view, other)]
+        pending = [_least_s(view, other) - _still_s(other) for other in late]
         pending += [least - waiter.place_s for waiter in waiters if _may_be_held_up(waiter)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
         return Stillness(True, whole, False, more_s, stuck)
     return _not_stuck(view, waiters, stuck)
+
+
+def _least_s(view: JobView, state: RankState) -> float:
+    """Seconds at one place after which a rank that others wait for is stuck."""
+    return max(view.least_s, LEAST_COMPUTES_S) if state.runs and state.cls == "compute" else view.least_s
 
 
 def _on_devices(view: JobView, waiters: list[RankState], stuck: frozenset[RankState]) -> Stillness:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ...records import Local, Stack, StackFrame, StackStatus, WaitTarget
+from ...records import Local, Place, Stack, StackFrame, StackStatus, WaitTarget
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import (
     Call,
@@ -38,6 +38,10 @@ WAKES: Final = 2
 RUNS_SHARE: Final = 0.5
 #: Seconds. History and samples are stamped by different threads of the agent.
 SLACK_S: Final = 2.5
+#: Seconds between the newest light sample and a capture that may continue it; light samples come every 10 s.
+LIGHT_GAP_S: Final = 15.0
+#: Innermost calls by which a place in the job's own code is recognised: a light sample has only the inner frames.
+MOST_OWN_CALLS: Final = 3
 #: A line of source that runs the garbage collector: a Python without symbols has no native frames of it.
 _COLLECTS: Final = re.compile(r"\bgc\.collect\(")
 _PEER_NAMES: Final = ("src", "dst", "peer")
@@ -260,6 +264,24 @@ def rank_state_of(
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
         classes=tuple(_class_at(sample, trace, blocks_main) for sample, trace in zip(read, traces, strict=True)),
     )  # fmt: skip
+
+
+def with_place(state: RankState, samples: Sequence[StackSample], place: Place | None) -> RankState:
+    """The state of a process that runs, in one place since the light samples before the capture first saw it there."""
+    if place is None or not state.runs or state.trace is None or state.thread is not None:
+        return state
+    is_recent = samples[0].at_s - LIGHT_GAP_S <= place.sampled / 1e9 <= samples[-1].at_s + LIGHT_GAP_S
+    own = _own_calls(samples[-1].main.frames or ())
+    was_there = bool(own) and place.samples > 1 and _own_calls(place.frames) == own
+    if not (is_recent and was_there) or state.place_s < state.watched_s:
+        return state
+    return replace(state, place_s=max(state.place_s, samples[-1].at_s - place.path_since / 1e9))
+
+
+def _own_calls(frames: Sequence[StackFrame]) -> list[tuple[str, str]]:
+    """The innermost calls in the job's own code: function and file."""
+    own = [(frame.function, frame.file) for frame in frames if not frame.native and not is_library(frame.file)]
+    return own[-MOST_OWN_CALLS:]
 
 
 def _site(frame: StackFrame) -> Site:

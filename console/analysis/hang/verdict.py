@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ...records import Confidence, Connection, Rank, Stack
+from ...records import Confidence, Connection, Place, Rank, Stack
 from ..jobs import JobRanks
 from ..stacks.frame_models import FrameClass, Model
 from .gpu_activity import GpuFigures
@@ -81,6 +81,7 @@ class Evidence(msgspec.Struct, frozen=True):
     collectives: tuple[CollectiveEvidence, ...] = ()
     connections: tuple[Connection, ...] = ()  # of all retained captures
     gpus: Mapping[int, GpuFigures] = {}  # by rank, where each uses one GPU
+    places: Mapping[ProcessKey, Place] = {}  # of main threads, in the newest light samples between captures
     longest_pause_s: float = 0.0  # the longest pause from which a rank of the job recovered while it was monitored
 
 

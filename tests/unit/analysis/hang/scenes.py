@@ -9,7 +9,7 @@ import msgspec
 from gconsole.analysis.hang.diagnosis import Judgement, diagnose_job
 from gconsole.analysis.hang.verdict import Evidence, Still
 from gconsole.analysis.jobs import job_table
-from gconsole.records import Failure, Local, NodeState, Rank, Stack, StackFrame
+from gconsole.records import Failure, Local, NodeState, Place, Rank, Stack, StackFrame
 
 SITE = "/opt/venv/lib/python3.11/site-packages/"
 LIB = "/usr/lib/python3.11/"
@@ -57,6 +57,7 @@ class Scene:
         self.connections: tuple = ()
         self.gpus: dict = {}
         self.longest_pause_s = 0.0
+        self.places: dict[tuple[str, int, int], Place] = {}
 
     def node_of(self, rank: int) -> str:
         return f"node{rank // self.per_node + 1}"
@@ -123,7 +124,7 @@ class Scene:
                 job=job, ranks=tuple(self.ranks), stacks=tuple(self.stacks[::order]), still=self.still,
                 nodes=tuple(sorted(name for name, state in self.nodes.items() if state == "ok")),
                 models=self.models, collectives=self.collectives, connections=self.connections, gpus=self.gpus,
-                longest_pause_s=self.longest_pause_s,
+                longest_pause_s=self.longest_pause_s, places=self.places,
             )
         )  # fmt: skip
 
@@ -134,6 +135,18 @@ class Scene:
         """Add a stall of `for_s` seconds before the capture that ended `ago_s` seconds before the last sample."""
         until_s = (T0 + (self.looks - 1) * self.every_s * 1e9) / 1e9 - ago_s
         self.still[self.node_of(rank), 100 + rank, 7] = Still(until_s, for_s)
+        return self
+
+    def light_samples(
+        self, rank: int, frames: Sequence[StackFrame], for_s: float, ago_s: float, samples: int = 4
+    ) -> Scene:
+        """Add light samples of `for_s` seconds in these calls, that ended `ago_s` seconds before the last sample."""
+        sampled = T0 + int(((self.looks - 1) * self.every_s - ago_s) * 1e9)
+        key = (self.node_of(rank), 100 + rank, 7)
+        self.places[key] = Place(
+            job=self.job, rank=rank, pid=100 + rank, start_ticks=7, frames=tuple(frames), since=sampled,
+            path_since=sampled - int(for_s * 1e9), sampled=sampled, samples=samples,
+        )  # fmt: skip
         return self
 
     def _rank(self, rank: int, gpu: str | None = None) -> Rank:

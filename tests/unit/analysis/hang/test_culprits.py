@@ -18,6 +18,7 @@ from analysis.hang.scenes import (
     own,
 )  # fmt: skip
 
+from gconsole.analysis.hang.progress import LEAST_COMPUTES_S
 from gconsole.records import Local, StackFrame
 
 
@@ -46,7 +47,8 @@ def waiting(scene, *but, path=REDUCE):
     (own(), {"gil": "MainThread"}, "gil_held"),
 ])  # fmt: skip
 def test_rank_missing_from_the_collective_is_the_culprit_with_its_activity_class(path, facts, cls):
-    verdict = waiting(Scene(), 2).rank(2, path, **facts).verdict()
+    scene = Scene(every_s=3.0 if cls == "compute" else 0.5)
+    verdict = waiting(scene, 2).rank(2, path, **facts).verdict()
     assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(2, cls)])
     assert verdict.victims == (0, 1, 3)
     assert "rank 2" in verdict.summary and "all_reduce (train.py:30 step)" in verdict.summary
@@ -59,8 +61,27 @@ def test_process_without_any_frame_as_one_that_ends_is_no_error():
 
 def test_verdict_is_certain_for_a_sleeping_culprit_but_not_a_running_one():
     assert waiting(Scene(), 1).rank(1, own(), syscall="fsync").verdict().confidence == "certain"
-    spins = waiting(Scene(), 1).rank(1, own("spin"), state="R", wakes=40).verdict()
+    spins = waiting(Scene(every_s=3.0), 1).rank(1, own("spin"), state="R", wakes=40).verdict()
     assert spins.confidence == "likely", "it may be slow"
+
+
+def test_a_rank_that_computes_for_seconds_is_given_time():
+    judged = waiting(Scene(), 1).rank(1, own("augment"), state="R", wakes=40).judged()
+    assert (judged.verdict.state, judged.verdict.culprits) == ("undecided", ())
+    assert judged.missing.more_s == pytest.approx(LEAST_COMPUTES_S - 5.5)
+    assert "sampled for 5.5 s of the 30 s that a verdict requires; so far: rank 1" in judged.verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("own_function", "ended_s_ago", "samples", "state"),
+    [("spin", 8.0, 4, "hung"), ("train", 8.0, 4, "undecided"), ("spin", 40.0, 4, "undecided"),
+     ("spin", 8.0, 1, "undecided")],
+    ids=["in the same calls", "elsewhere", "long before", "once"],
+)  # fmt: skip
+def test_light_samples_before_the_capture_count_for_a_rank_that_computes(own_function, ended_s_ago, samples, state):
+    scene = waiting(Scene(), 1).rank(1, own("spin"), state="R", wakes=40)
+    scene.light_samples(1, own(own_function, 77), for_s=30.0, ago_s=ended_s_ago, samples=samples)
+    assert scene.verdict().state == state
 
 
 def test_majority_outside_the_collective_are_the_culprits():

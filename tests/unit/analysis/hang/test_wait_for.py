@@ -32,7 +32,7 @@ class TestEdges:
         assert "Rank 0 waits for rank 1 (a pipe)" in verdict.summary
 
     def test_rank_waiting_for_another_rank_is_a_victim_beside_ranks_in_a_collective(self):
-        scene = Scene(per_node=4).rank(0, REDUCE).rank(3, REDUCE)
+        scene = Scene(per_node=4, every_s=3.0).rank(0, REDUCE).rank(3, REDUCE)
         scene.rank(1, RECV, syscall="recvfrom", waits_for=to(2, "unix"))
         scene.rank(2, own("sieve", 7), state="R", wakes=3, syscall=None)
         verdict = scene.verdict()
@@ -108,7 +108,8 @@ class TestEdges:
         assert names(scene.verdict()) == [(1, "file_io")]
 
     def test_child_of_another_rank_stands_for_that_rank(self):
-        scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(3, own("sieve", 4), state="R", wakes=1)
+        scene = Scene(per_node=4, every_s=3.0).rank(0, REDUCE).rank(2, REDUCE)
+        scene.rank(3, own("sieve", 4), state="R", wakes=1)
         scene.rank(1, RECV, syscall="read", waits_for=(WaitTarget(kind="pipe", direction="read", pids=(903,)),))
         scene.child(3, own("tokenize", 3), role="child")
         assert names(scene.verdict()) == [(3, "compute")]
@@ -118,7 +119,7 @@ class TestEdges:
             MAIN,
             StackFrame("_next_data", "/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py"),
         )
-        scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(1, loader, syscall="poll")
+        scene = Scene(per_node=4, every_s=3.0).rank(0, REDUCE).rank(2, REDUCE).rank(1, loader, syscall="poll")
         scene.rank(3, own("sieve", 4), state="R", wakes=1)
         scene.child(1, own("fetch", 3), syscall="recvfrom", waits_for=to(3, "unix"))
         assert names(scene.verdict()) == [(3, "compute")]
