@@ -152,6 +152,15 @@ JOBS: tuple[LabelledJob, ...] = (
     ),
     LabelledJob(
         "trains",
+        _ended_by("SIGINT to its ranks", "3 ranks"),
+        variant="ctrl_c_unread",
+        nodes=1,
+        per_node=3,
+        launcher="pipe",
+        act="interrupt_launcher",
+    ),
+    LabelledJob(
+        "trains",
         _crash("launcher", [], "SIGKILL to torchrun on node1", "3 ranks still run"),
         variant="launcher_killed",
         nodes=1,

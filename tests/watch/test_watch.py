@@ -77,6 +77,8 @@ def test_heartbeat_stops_while_a_node_is_not_seen_and_goes_on_afterwards(rig: Ri
         finally:
             node.up()
         watch.wait(lambda: stamp() > stopped)
+        time.sleep(3)  # three passes
+    assert len(watch.events("seen")) == 2, "at the start, and once after the node came back"
     assert watch.process.returncode == 0
 
 

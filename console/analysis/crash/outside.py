@@ -13,7 +13,7 @@ from .candidates import SECOND_NS, Candidate
 from .exceptions import failure_of, parse_instant
 from .launchers import SIGNAL_NAMES, OutsideEvent
 from .progress_lines import counted_step
-from .rank_views import Certainty, JobViews, RankView
+from .rank_views import Certainty, JobViews, RankView, ranks_of
 from .verdict import CrashEvidence, CrashFailure, LauncherEnd
 
 #: Signals by which a person or a scheduler ends a job. SIGHUP is none: it also follows from a lost connection.
@@ -200,7 +200,8 @@ def outside_text(evidence: CrashEvidence, jobs: JobViews, first: Candidate) -> s
     if running:
         verb = "runs" if running == 1 else "run"
         return f"the launcher ended by {by}; {plural(running, 'rank')} still {verb} without it"
-    details = [plural(len(jobs.ranks), "rank")] if jobs.ranks else []
+    count = len(list(ranks_of(jobs.ranks))) or len(jobs.ranks)
+    details = [plural(count, "rank")] if count else []
     details += [f"last printed step {step}"] if (step := _last_step(evidence)) is not None else []
     return f"the job was ended by {by}" + (f" ({', '.join(details)})" if details else "")
 

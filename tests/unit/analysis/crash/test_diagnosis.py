@@ -247,7 +247,8 @@ def terminated(at_s: float = 5.0, code: int = -15) -> tuple[RankEnd, ...]:
 
 @pytest.mark.parametrize("name", ["2", "15", "Signals.SIGINT", "Signals.SIGTERM"])
 def test_job_whose_launcher_got_an_ending_signal_is_a_warning_that_says_who_when_and_where(name: str) -> None:
-    verdict = verdict_of(*terminated(), launchers=(torchrun_received(name),))
+    unnumbered = RankEnd(None, "n0", 99, outputs=(RankOutput("stderr", "", "/logs/x"),))
+    verdict = verdict_of(*terminated(), unnumbered, launchers=(torchrun_received(name),))
     signal = "SIGINT" if name in ("2", "Signals.SIGINT") else "SIGTERM"
     when = "2026-03-01T10:00:05Z"
     assert (
