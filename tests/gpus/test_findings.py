@@ -81,7 +81,8 @@ def test_each_gpu_fault_gives_exactly_its_own_finding(watch, id):
 
 #: Faults that are seen within 15 s on a GPU that works: the change, the finding and its words.
 CHANGES = (
-    ({"gpu2.margin": 2}, "gpu_hot", "2 °C left before clocks are lowered (T.Limit)"),
+    ({"gpu2.margin": 2}, "gpu_hot", "2 °C below the point at which clocks are lowered (T.Limit)"),
+    ({"gpu2.margin": -5}, "gpu_hot", "5 °C above the point at which clocks are lowered (T.Limit)"),
     ({"gpu2.field.82": "u32:110"}, "gpu_hot", "memory 110 °C, the limit is 105 °C"),
     ({"gpu2.threshold.2": 0, "gpu2.field.82": "u32:110"}, "gpu_hot", "memory 110 °C, the limit is 105 °C"),
     ({"gpu2.sram_exceeded": 1}, "gpu_ecc", "SRAM errors exceed the vendor's threshold"),

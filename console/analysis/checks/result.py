@@ -15,7 +15,7 @@ from ..finding import FINDINGS
 CheckState = Literal["pass", "fail", "unknown", "absent"]
 Owner = Literal["user", "operator", "vendor"]
 #: What a check needs; without it the result is unknown or absent.
-Need = Literal["node", "peers", "gpu", "nvlink", "nic"]
+Need = Literal["node", "peers", "driver", "gpu", "nvlink", "nic"]
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -122,6 +122,8 @@ def _hindrance(needs: Need, facts: NodeFacts) -> tuple[CheckState, str] | None:
         return "unknown", "the node has not reported"
     if needs == "peers" and facts.nodes < 2:
         return "absent", "no other node to compare with"
+    if needs == "driver":
+        return _no_driver(facts.inventory.get("gpu"))
     if needs in ("gpu", "nvlink"):
         inventory = facts.inventory.get("gpu")
         if inventory is None or inventory.fault is not None or inventory.count is None:
@@ -136,3 +138,11 @@ def _hindrance(needs: Need, facts: NodeFacts) -> tuple[CheckState, str] | None:
         inventory = facts.inventory.get("nic")
         return ("absent", "no network port") if inventory and inventory.count == 0 else ("unknown", "no port reported")
     return None
+
+
+def _no_driver(inventory: Inventory | None) -> tuple[CheckState, str] | None:
+    """Why neither the driver nor the number of GPUs can be judged."""
+    if inventory is None:
+        return "unknown", "the GPUs have not been reported"
+    has_gpus = inventory.fault is not None or inventory.count or inventory.missing
+    return None if has_gpus else ("absent", "no GPU")

@@ -89,9 +89,9 @@ def _gpu(id: str, what: str, source: str, limit: str, *findings: str, **traits: 
 
 #: In the order in which they are shown.
 CHECKS: Final[tuple[NodeCheck, ...]] = (
-    _gpu("gpu_driver", "the NVIDIA driver answers", "NVML", "no fault", "driver_broken", needs="node"),
+    _gpu("gpu_driver", "the NVIDIA driver answers", "NVML", "no fault", "driver_broken", needs="driver"),
     _gpu("gpu_count", "the driver has every GPU that the kernel lists", "/sys/bus/pci, NVML", "all",
-         "gpu_missing", needs="node"),
+         "gpu_missing", needs="driver"),
     _gpu("gpu_reachable", "every call to a GPU succeeds", "NVML", "all", "gpu_lost", "gpu_unusable"),
     _gpu("gpu_xid", "XID errors and recovery actions of the driver", "NVML, kernel log", "none that needs an action",
          "gpu_xid"),

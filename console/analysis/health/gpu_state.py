@@ -37,7 +37,7 @@ def gpu_hot(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
             words = f"{figure(now.temp_c)} °C"
             words += f", clocks are lowered at {figure(limit_c)} °C" if limit_c is not None else ""
             if now.temp_margin_c is not None:
-                words += f", {figure(now.temp_margin_c)} °C left before clocks are lowered (T.Limit)"
+                words += f", {_margin(now.temp_margin_c)} (T.Limit)"
                 evidence.append(at(gpu, "gpu.temp_margin_c", now.temp_margin_c))
             parts.append(words)
             evidence.append(at(gpu, "gpu.temp_c", now.temp_c))
@@ -46,6 +46,11 @@ def gpu_hot(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
             evidence.append(at(gpu, "gpu.mem_temp_c", now.mem_temp_c))
         if parts:
             yield about_gpu(gpu, "gpu_hot", "warning", f"{'; '.join(parts)}; check cooling and airflow", evidence)
+
+
+def _margin(margin_c: float) -> str:
+    word = "below" if margin_c >= 0 else "above"
+    return f"{figure(abs(margin_c))} °C {word} the point at which clocks are lowered"
 
 
 def gpu_slow_clock(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:

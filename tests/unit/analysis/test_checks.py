@@ -105,13 +105,17 @@ def test_gpus_that_cannot_be_read_or_have_not_all_reported_are_unknown():
     assert {states(broken)[id] for id in ("gpu_reachable", "gpu_ecc", "nvlink_state")} == {"unknown"}
     assert states(facts(inventory={"gpu": Inventory(of="gpu", count=8)}))["gpu_reachable"] == "unknown"
     assert states(facts(about=None))["memory"] == "unknown"
+    assert states(facts(inventory={}))["gpu_driver"] == "unknown"
 
 
 def test_devices_that_a_node_does_not_have_are_absent():
     bare = facts(gpus=[], nics=[], nodes=1, inventory={of: Inventory(of=of, count=0) for of in ("gpu", "nic")})
     result = states(bare)
 
-    assert {result[id] for id in ("gpu_reachable", "gpu_ecc", "nvlink_state", "nic_state", "topology")} == {"absent"}
+    assert {
+        result[id]
+        for id in ("gpu_driver", "gpu_count", "gpu_reachable", "gpu_ecc", "nvlink_state", "nic_state", "topology")
+    } == {"absent"}
     assert result["memory"] == "pass"
 
 
