@@ -5,6 +5,7 @@ Read only, without root where the service allows. Nothing here is measured.
 
 import ctypes
 import os
+import re
 
 from ..agent import commands
 
@@ -128,17 +129,21 @@ def read_kernel_clock() -> "KernelClock | None":
     return KernelClock(synced, buffer.maxerror * 1000, round(buffer.freq / _FREQUENCY, 3))
 
 
+_INTEGER = re.compile(r"-?[0-9]{1,19}\Z")
+
+
 def parse_chrony(text: str) -> "Claim":
     """`chronyc -c -n tracking`: 14 values. Bound as in ClockBound: |offset| + root dispersion + root delay / 2."""
     values = text.splitlines()[0].split(",")
     correction, frequency, delay, dispersion = (float(values[index]) for index in (4, 7, 10, 11))
-    synced = values[13] != "Not synchronised" and int(values[2]) > 0
+    stratum = _integer(values[2])
+    synced = values[13] != "Not synchronised" and stratum > 0
     return {
         "synced": synced,
         "offset_ns": _ns(-correction) if synced else None,  # chronyc: positive if the clock is slow
         "bound_ns": _ns(abs(correction) + dispersion + delay / 2) if synced else None,
         "source": values[1] or None,
-        "stratum": int(values[2]) if synced else None,
+        "stratum": stratum if synced else None,
         "frequency_ppm": _finite(frequency),
         "text": "" if synced else "chronyd has no source",
     }
@@ -147,7 +152,7 @@ def parse_chrony(text: str) -> "Claim":
 def parse_ntpd(text: str) -> "Claim":
     """`ntpq -c rv`: comma-separated name=value; offsets, delays and dispersions in ms."""
     values = _pairs(text.replace("\n", " "), ",")
-    stratum, leap = int(values["stratum"]), values.get("leap", "")
+    stratum, leap = _integer(values["stratum"]), values.get("leap", "")
     synced = stratum < 16 and leap != "11"
     offset, delay, dispersion = (float(values[name]) * 1e-3 for name in ("offset", "rootdelay", "rootdisp"))
     return {
@@ -182,7 +187,7 @@ def parse_ptp(text: str) -> "Claim":
         words = line.split()
         if len(words) == 2:
             values[words[0]] = words[1]
-    offset, has_master = int(values["master_offset"]), values["gmPresent"] == "true"
+    offset, has_master = _integer(values["master_offset"]), values["gmPresent"] == "true"
     return {
         "synced": True if has_master else None,
         "offset_ns": offset if has_master else None,
@@ -194,6 +199,13 @@ def parse_ptp(text: str) -> "Claim":
 def _pairs(text: str, separator: str) -> "dict[str, str]":
     pairs = (part.strip().partition("=") for part in text.split(separator))
     return {name.strip().rpartition(" ")[2]: value.strip().strip('"') for name, equals, value in pairs if equals}
+
+
+def _integer(text: str) -> int:
+    """A decimal integer of 64 bits. Raises ValueError for anything else."""
+    if _INTEGER.match(text) is None or abs(int(text)) >= 1 << 63:
+        raise ValueError("%r is not an integer" % text)
+    return int(text)
 
 
 def _finite(value: float) -> "float | None":

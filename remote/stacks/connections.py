@@ -25,7 +25,7 @@ def parse_ends(values: "Any") -> "list[End]":
         raise BadEnds("sockets is not a list of at most %d" % MAX_ENDS)
     try:
         return [(_address(local), _address(remote)) for local, remote in values]
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         raise BadEnds("sockets has an entry that is not a pair of addresses")
 
 

@@ -31,6 +31,7 @@ from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
 from gconsole_remote.stacks import py_spy, pystack
 
 from .conversation import CAPTURE, HELLO, FuzzedConversation
+from .node_inputs import NODE_INPUTS
 from .sent_session import MEMORY, parquet_seeds, read_parquet
 
 TESTS = Path(__file__).parents[1]
@@ -333,5 +334,6 @@ TARGETS = {
         Target("parquet", "Parquet of an untrusted session", read_parquet, parquet_seeds, most=32_768),
         Target("import", "a session as JSON or NDJSON, imported", read_import, _import_seeds),
         Target("meta", "session.json, and clock probe packets", read_meta, _meta_seeds, most=4_096),
+        *(Target(name, *parts, most=8_192) for name, parts in NODE_INPUTS.items()),
     )
 }
