@@ -11,6 +11,7 @@ from ..core.control import ExamReply
 from ..records import Failure
 from ..text.nodeset_fold import fold
 from ..text.sanitize import pretty, printable
+from .login_rights import describe_rights, parse_facts
 
 State = Literal["ok", "info", "warn", "fail"]
 _GLYPHS: dict[State, str] = {"ok": "●", "info": "·", "warn": "▲", "fail": "✖"}
@@ -47,7 +48,18 @@ def _exam(answer: ExamReply) -> NodeExam:
     if answer.failure is not None:
         return _unreached(answer.node, answer.failure)
     reach = Check("reach", "ok", "host key, login and agent work")
-    return NodeExam(answer.node, True, (reach, *checks), answer.rtt_ns)
+    return NodeExam(answer.node, True, (reach, *map(_explained, checks)), answer.rtt_ns)
+
+
+def _explained(check: Check) -> Check:
+    """The check `rights` as text instead of the facts that the agent sent; others as they are."""
+    if check.name != "rights":
+        return check
+    facts = parse_facts(check.text)
+    if facts is None:
+        return Check("rights", "warn", "the agent sent malformed facts about its login")
+    text, change = describe_rights(facts)
+    return Check("rights", "info", text, change)
 
 
 def _unreached(node: str, failure: Failure) -> NodeExam:

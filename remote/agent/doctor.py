@@ -78,6 +78,16 @@ def _ptrace(agent: "Agent") -> "Result":
     return WARN, "ptrace_scope %d: stacks of running processes are not readable" % scope, try_
 
 
+def _rights(agent: "Agent") -> "Result":
+    """Facts that the console explains: euid, CapEff, CapAmb, ptrace_scope, /dev/kmsg and the journal readable."""
+    with open("/proc/self/status") as f:
+        caps = dict(line.split(None, 1) for line in f if line.startswith("Cap"))
+    scope = read_number("/proc/sys/kernel/yama/ptrace_scope")
+    readable = (os.access("/dev/kmsg", os.R_OK), journal.obstacle() is None)
+    facts = (os.geteuid(), caps["CapEff:"].strip(), caps.get("CapAmb:", "0").strip(), scope or 0) + readable
+    return INFO, "%d %s %s %d %d %d" % facts, ""
+
+
 def _sudo(agent: "Agent") -> "Result":
     if os.geteuid() == 0:
         return OK, "not needed: the agent is root", ""
@@ -172,6 +182,7 @@ CHECKS = [
     ("python", _python),
     ("proc", _proc),
     ("ptrace", _ptrace),
+    ("rights", _rights),
     ("sudo", _sudo),
     ("psutil", _psutil),
     ("py-spy", _py_spy),

@@ -71,7 +71,9 @@ def test_doctor_checks_every_node_and_groups_equal_results(rig: Rig, tmp_path: P
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     run = gconsole("doctor", hosts)
     assert run.status == 0, run.stdout + run.stderr
-    for check in ("reach", "python", "proc", "ptrace", "sudo", "psutil", "py-spy", "nvml", "clock", "cache", "buffer"):
+    for check in (
+        "reach", "python", "proc", "ptrace", "rights", "sudo", "psutil", "py-spy", "nvml", "clock", "cache", "buffer",
+    ):  # fmt: skip
         assert f"\n{check}" in "\n" + run.stdout
     assert "node[1-4]" in run.stdout
     document = json.loads(gconsole("doctor", hosts, "--json").stdout)
