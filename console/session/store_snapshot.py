@@ -23,7 +23,7 @@ from .format.table_schema import TABLES, line_of
 
 if TYPE_CHECKING:
     from ..core.metric_history import HistorySnapshot
-    from .query.sources import HistoryRows, SourceTables
+    from .query.source_tables import HistoryRows, SourceTables
 
 
 def current_records(store: Store) -> Iterator[Published]:
@@ -84,7 +84,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True):
 
     def tables(self, wanted: Collection[str]) -> SourceTables:
         """Return these tables."""
-        from .query.sources import SourceTables  # imports DuckDB
+        from .query.source_tables import SourceTables
 
         lines: dict[str, Sequence[str]] = {
             table: [line_of(table)(record).decode() for record in self.records[table]]
@@ -133,7 +133,7 @@ def _head(store: Store, family: str, key: Hashable) -> dict[str, Any]:
 
 def _history_rows(family: str, history: EntityHistory) -> HistoryRows:
     """Return a row per instant and entity at which any metric is set."""
-    from .query.sources import HistoryRows
+    from .query.source_tables import HistoryRows
 
     stored = history.metrics
     instant, entity = np.nonzero(history.recorded_points())

@@ -81,6 +81,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     ) -> None:  # fmt: skip
         super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
         self._store, self._control, self._on_start = store, control, on_start
+        self.is_live = live
         self._export_folder = ""  # where the last file was saved
         self.ui_state = UiStateController(self, ui_state or UiStateFile(), publish)
         self.shutdown.before_stop = self.ui_state.close

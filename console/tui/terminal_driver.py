@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import select
 import signal
@@ -11,18 +12,53 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable
 from typing import Any, Final, TextIO, cast
 
+from rich.cells import cell_len
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
-from ..text.ascii_art import ASCII_ART
-
 #: Bytes of input that are read at once.
 _READ_BYTES: Final = 65_536
 #: Seconds between two checks whether the app ended.
 _POLL_S: Final = 0.1
+
+#: Name of the error handler for `str.encode`.
+ASCII_ART: Final = "ascii-art"
+_ROWS: Final = (
+    ("─━┄┅┈┉╌╍═╴╶╸╺", "-"),
+    ("│┃┆┇┊┋╎╏║╵╷╹╻‖", "|"),
+    ("▏▎▍▌▋▊▉▐▕", "|"),
+    ("▁⎽_", "_"),
+    ("▂▃", "."),
+    ("▄▀", ":"),
+    ("▅▆", "="),
+    ("▇█▓", "#"),
+    ("▒", "+"),
+    ("░", "."),
+    ("●◆◉■", "*"),
+    ("○◇□◯", "o"),
+    ("◐◑◒◓", "~"),
+    ("◌", "?"),
+    ("▲△⇧↑", "^"),
+    ("▼▽▾↓", "v"),
+    ("▶▷▸→›❱⏎", ">"),
+    ("◀◁◂←‹", "<"),
+    ("✖✗✘×", "x"),
+    ("✔✓", "+"),
+    ("…·•∙", "."),
+    ("–—−", "-"),
+    ("±", "~"),
+    ("µμ", "u"),
+    ("°", "'"),
+    ("≤", "<"),
+    ("≥", ">"),
+    ("‘’", "'"),
+    ("“”", '"'),
+    ("\xa0", " "),
+)
+_ASCII: Final = {character: ascii_ for characters, ascii_ in _ROWS for character in characters}
 
 
 class TerminalDriver(LinuxDriver):
@@ -111,3 +147,24 @@ class TerminalOutput:
 def terminal_driver_class() -> type[TerminalDriver] | None:
     """The driver of a terminal; None where TEXTUAL_DRIVER names another one."""
     return None if os.environ.get("TEXTUAL_DRIVER") or sys.platform == "win32" else TerminalDriver
+
+
+def replacement(character: str) -> str:
+    """The ASCII text of as many cells: corners and crossings as +, dots of a plot as *, all else as ?."""
+    code = ord(character)
+    if character in _ASCII:
+        return _ASCII[character]
+    if 0x2500 <= code < 0x2580:
+        return "+"
+    if 0x2800 <= code < 0x2900:
+        return " " if code == 0x2800 else "*"
+    return "?" * cell_len(character)
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(replacement, error.object[error.start : error.end])), error.end
+
+
+codecs.register_error(ASCII_ART, _replace)

@@ -88,7 +88,7 @@ class _Table:
         self._files, self._ranks = files, ranks
 
     def tables(self, wanted: object) -> object:
-        from gconsole.session.query.sources import SourceTables
+        from gconsole.session.query.source_tables import SourceTables
 
         return SourceTables({"gpu": self._files}, {"gpu_process": [encode(rank).decode() for rank in self._ranks]})
 

@@ -89,7 +89,7 @@ class TestTheFile:
          ('app.mark = 7', 'not a key; use "x"'),
          ('app.mark = "hyperx+y"', "is not a key"),
          ('filter.previous = "r"', "r inserts text there"),
-         ('app.mark = "y"', "y is already the key of hang.copy"),
+         ('app.mark = "y"', "y is already the key of overview.copy"),
          ('app.mark = "3"', "3 is already the key of app.view_hang"),
          ('columns.reset = "j"', "j is already the key of lines.down"),
          ('filter.previous = "ctrl+s"', "ctrl+s is already the key of app.screenshot")],

@@ -44,8 +44,9 @@ from .limits import (
     QueryWatchdog,
     validate,
 )
-from .output import ResultColumn, Rows
-from .sources import HistoryRows, LoadCancelled, Source, SourceTables
+from .output import ResultColumn, ResultSet, Rows
+from .source_tables import HistoryRows, SourceTables
+from .sources import LoadCancelled, Source
 from .views import (
     SHORT_VIEWS,
     Piece,
@@ -67,21 +68,6 @@ _LISTS: Final = re.compile(r"\b(show|pragma\w*|information_schema|pg_\w+|sqlite_
 _DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?)?\s*;?\s*', re.IGNORECASE)
 #: Types that Python cannot hold without losing part of the value, or only with another package: fetched as text.
 _AS_TEXT: Final = re.compile(r"INTERVAL|TIMESTAMP WITH TIME ZONE|TIMESTAMP_NS")
-
-
-class ResultSet(msgspec.Struct, frozen=True):
-    """The rows of a query, in memory."""
-
-    columns: tuple[ResultColumn, ...]
-    rows: Rows
-    truncated: bool  # there were more than the limit
-    took_s: float
-    damage: tuple[str, ...] = ()  # what could not be read, as text: the result is without it
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return every row as column name → value."""
-        names = [column.name for column in self.columns]
-        return [dict(zip(names, row, strict=True)) for row in self.rows]
 
 
 class Database:

@@ -50,6 +50,21 @@ class ResultColumn(msgspec.Struct, frozen=True):
         return unit_of(self.name) if self.is_aligned_right or self.type.startswith("DECIMAL") else ""
 
 
+class ResultSet(msgspec.Struct, frozen=True):
+    """The rows of a query, in memory."""
+
+    columns: tuple[ResultColumn, ...]
+    rows: Rows
+    truncated: bool  # there were more than the limit
+    took_s: float
+    damage: tuple[str, ...] = ()  # what could not be read, as text: the result is without it
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return every row as column name → value."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
+
 class LimitedRows:
     """At most `limit` rows of a result; `truncated` once there were more."""
 

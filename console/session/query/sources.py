@@ -11,11 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
-
-import msgspec
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol, Self
 
 from ...core.bus import Published
 from ..format import reader
@@ -25,54 +21,7 @@ from ..format.parquet_reader import checked_paths
 from ..format.parquet_writer import PartWriter
 from ..format.table_schema import TABLES
 from ..format.zstd_frames import Damage
-
-
-class HistoryRows(msgspec.Struct, frozen=True):
-    """Metric history of one kind: a row per instant and entity at which anything is known."""
-
-    heads: Sequence[str]  # JSON per entity: what identifies it
-    head_names: tuple[str, ...]
-    entity: NDArray[np.int64]  # per row: index in `heads`
-    t: NDArray[np.int64]  # per row: console CLOCK_REALTIME, ns
-    metrics: dict[str, NDArray[np.float64]]  # per row; NaN: unknown
-
-
-class SourceTables(msgspec.Struct, frozen=True):
-    """The columns and files of each table; a table that is not named has no rows."""
-
-    files: dict[str, tuple[Path, ...]] = msgspec.field(default_factory=dict)
-    lines: dict[str, Sequence[str]] = msgspec.field(
-        default_factory=dict
-    )  # records, as `table_schema.line_of` formats them
-    history: dict[str, HistoryRows] = msgspec.field(default_factory=dict)
-
-    def save(self, folder: Path) -> None:
-        """Write records and history into a folder, for `load` in another process. Raises OSError."""
-        for table, lines in self.lines.items():
-            (folder / f"{table}.ndjson").write_text("\n".join(lines), encoding="utf-8")
-        for table, rows in self.history.items():
-            heads = msgspec.json.encode((rows.head_names, rows.heads))
-            (folder / f"{table}.heads.json").write_bytes(heads)
-            arrays: dict[str, Any] = {"entity": rows.entity, "t": rows.t, **rows.metrics}
-            np.savez(folder / f"{table}.npz", **arrays)
-
-    @classmethod
-    def load(cls, folder: Path, wanted: Collection[str]) -> Self:
-        """Read what `save` wrote. Raises OSError."""
-        lines: dict[str, Sequence[str]] = {}
-        history: dict[str, HistoryRows] = {}
-        for table in wanted:
-            if (path := folder / f"{table}.ndjson").exists():
-                lines[table] = path.read_text(encoding="utf-8").split("\n")
-            if (path := folder / f"{table}.npz").exists():
-                names, heads = msgspec.json.decode(
-                    (folder / f"{table}.heads.json").read_bytes(), type=tuple[tuple[str, ...], list[str]]
-                )
-                with np.load(path) as arrays:
-                    columns = {name: arrays[name] for name in arrays.files}
-                entity, t = columns.pop("entity"), columns.pop("t")
-                history[table] = HistoryRows(heads, names, entity, t, columns)
-        return cls(lines=lines, history=history)
+from .source_tables import SourceTables
 
 
 class LoadCancelled(Exception):

@@ -29,8 +29,9 @@ from .limits import POLL_S, QueryCancelled, QueryError, QueryRefused
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from .engine import Database, ResultSet
-    from .sources import SourceTables
+    from .engine import Database
+    from .output import ResultSet
+    from .source_tables import SourceTables
 
 #: Bytes of a result as JSON: the console holds it, too.
 MAX_RESULT_BYTES: Final = 64 << 20
@@ -77,8 +78,7 @@ class QueryWorkerClient:
 
     def query(self, sql: str, source: Path | SourceTables, *, limit: int | None, deadline_s: float) -> ResultSet:
         """Return the result, of a session's folder, a file of records, or of tables. Raises QueryError, OSError."""
-        from .engine import ResultSet
-        from .output import ResultColumn
+        from .output import ResultColumn, ResultSet
 
         with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
             folder = Path(scratch)
@@ -260,7 +260,7 @@ class _SavedTables:
         self._folder = folder
 
     def tables(self, wanted: Collection[str]) -> SourceTables:
-        from .sources import SourceTables
+        from .source_tables import SourceTables
 
         return SourceTables.load(self._folder, wanted)
 

@@ -43,6 +43,8 @@ class PaletteCommand(NamedTuple):
 
 ACTIONS: Final[tuple[Action, ...]] = (
     Action("overview.metric", "m", "metric", "metric", "Next heat-map metric", footer=True),
+    Action("overview.copy", "y", "copy", "copy", "Copy the name under the cursor: node, job or culprits"),
+    Action("overview.copy_row", "Y", "copy_row", "copy line", "Copy the line under the cursor"),
     Action("hang.cancel", "escape", "cancel", "cancel", "Cancel capture", footer=True, palette=False),
     Action("hang.next_pane", "tab", "walk", "next pane", "Next pane: verdict, stack tree, ranks, threads", footer=True,
            palette=False, shown_key="Tab"),
@@ -67,6 +69,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("jobs.stop", "x", "stop", "stop", "Stop the job on all of its nodes (asks first)", footer=True),
     Action("skew.copy", "y", "copy", "copy", "Copy this view as text"),
     Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),
+    Action("list.sort_left", "less_than_sign", "sort_left", "sort ←", "Sort by the column on the left"),
+    Action("list.sort_right", "greater_than_sign", "sort_right", "sort →", "Sort by the column on the right"),
     Action("list.reverse", "O", "reverse", "reverse", "Reverse sort"),
     Action("list.filter", "slash", "filter", "filter", "Filter rows", footer=True, shown_key="/"),
     Action("list.group", "b", "group", "group", "Group by the next attribute", footer=True),

@@ -174,10 +174,33 @@ class ListView(View, Generic[R]):
 
     def action_sort(self) -> None:
         """Sort by the next shown column."""
+        self._sort_by(self._beside(1))
+
+    def action_sort_left(self) -> None:
+        """Sort by the column left of the sorted one."""
+        self._sort_figure(self._beside(-1))
+
+    def action_sort_right(self) -> None:
+        """Sort by the column right of the sorted one."""
+        self._sort_figure(self._beside(1))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a replay < and > change its speed."""
+        return self.console.is_live if action in ("sort_left", "sort_right") else True
+
+    def _beside(self, by: int) -> str:
+        """The shown column `by` places right of the sorted one; from the last one to the first."""
         # no column has room before the first layout, and where the terminal has no width
         shown = self._grid.shown_columns or [column.key for column in self._grid.columns]
-        place = shown.index(self._sort) if self._sort in shown else -1
-        self._sort_by(shown[(place + 1) % len(shown)])
+        place = shown.index(self._sort) if self._sort in shown else min(0, -by)
+        return shown[(place + by) % len(shown)]
+
+    def _sort_figure(self, key: str) -> None:
+        """Sort by a column, figures from the largest down, and go to the first row."""
+        self._steady.forget()
+        figures = (column.key for column in self._grid.columns if column.align == "right" and not column.leads)
+        self._change(sort=key, reverse=key in figures)
+        self._grid.action_top()
 
     def action_reverse(self) -> None:
         """Reverse the order."""

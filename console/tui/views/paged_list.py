@@ -25,7 +25,7 @@ K = TypeVar("K", bound=Hashable)
 #: Cells beside the text of a page: a margin and the scrollbar.
 BESIDE = 3
 #: Actions of the list that a page disables.
-_LIST_ACTIONS = ("sort", "reverse", "filter", "group", "copy", "copy_json", "columns")
+_LIST_ACTIONS = ("sort", "sort_left", "sort_right", "reverse", "filter", "group", "copy", "copy_json", "columns")
 
 
 class DetailPage(ConsoleWidget, Generic[R, K]):
@@ -149,7 +149,7 @@ class PagedListView(ListView[R], Generic[R, K]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Sorting, columns and filter are disabled on a page."""
         if action in _LIST_ACTIONS:
-            return not self.is_paged
+            return not self.is_paged and super().check_action(action, parameters)
         return self.is_paged if action in self.page_actions else True
 
     def open(self, key: K, *, from_other_view: bool = False) -> None:

@@ -119,9 +119,9 @@ def _job_lines(job: JobSummary, width: int) -> list[Line]:
     title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
     bar = share_bar(job, max(_LEAST_BAR, min(_BAR_CELLS, room - width_of(title))))
     lines = [Line((Span(title, "strong"), Span("  "), count, Span("  "), *bar), job.job)]
-    lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
-    if job.step is not None:
+    if job.step is not None:  # first: whether the job progresses counts most where there is little room
         lines.append(Line(cut((Span("  "), *_step_spans(job)), width), job.job))
+    lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
     for reason, ranks in job.missing:
         missing = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
         lines.append(Line(cut((Span("  "), *missing), width), job.job))

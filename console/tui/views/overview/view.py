@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 
 from ....core.store import GpuKey
 from ....present.spans import Span
+from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
 from ...models.export_table import ExportTable
 from ...models.heat_map import HEAT_METRICS, HeatRow, PeerRange, heat_row, host_row, peer_range, pointed_spans, uuid_of
@@ -27,6 +28,8 @@ from .model import finding_lines, job_lines, node_lines, verdict_lines
 _PEERS_EVERY_NS = 1_000_000_000
 #: Cells. From this width on the title of the map shows all metrics of the GPU under the cursor.
 _ALL_FIGURES = 76
+#: Characters of a copied name in the message about it.
+_LONGEST_NAME = 40
 #: Cells. From WIDE on findings are beside the map, below NARROW all parts are in one column.
 WIDE, NARROW = 100, 72
 
@@ -173,6 +176,39 @@ class OverviewView(View):
         self._metric = HEAT_METRICS[(HEAT_METRICS.index(self._metric) + 1) % len(HEAT_METRICS)]
         self._peers = None
         self._show_again()
+
+    def action_copy(self) -> None:
+        """Copy the name of what is under the cursor."""
+        name = self._name_under_cursor()
+        if name:
+            self.console.clip.copy(name, clean(name)[:_LONGEST_NAME])
+
+    def action_copy_row(self) -> None:
+        """Copy the line under the cursor."""
+        report = self._focused_list
+        if report is not None:
+            lines = ("".join(span.text for span in line.spans) for line in report.lines if line.key == report.selected)
+            text = "\n".join(line.strip() for line in lines)
+        else:
+            text = "".join(span.text for span in self._under_cursor(self._frame)) if self._frame is not None else ""
+        if text:
+            self.console.clip.copy(text.strip(), "line")
+
+    @property
+    def _focused_list(self) -> LineReport | None:
+        """The list with the focus, if something is under its cursor."""
+        reports = (self._verdict_list, self._node_list, self._job_list, self._finding_list)
+        return next((report for report in reports if report.has_focus and report.selected is not None), None)
+
+    def _name_under_cursor(self) -> str:
+        """The node or job, or the culprits of a finding, or else its id."""
+        report = self._focused_list
+        if report is None:
+            return self._heat.selected[0] if self._heat.selected else ""
+        if isinstance(report.selected, tuple):
+            id, culprits, _ = report.selected
+            return ", ".join(culprits) or str(id)
+        return str(report.selected)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if self._frame is not None:

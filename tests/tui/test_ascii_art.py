@@ -4,7 +4,7 @@ import pytest
 from rich.cells import cell_len
 
 from gconsole.present.spans import GLYPHS
-from gconsole.text.ascii_art import ASCII_ART
+from gconsole.tui.terminal_driver import ASCII_ART
 
 
 @pytest.mark.parametrize("text", ["─│┼╰", "▁▂▃▄▅▆▇█", "⠉⡠⣀", "…·–±µ°≤≥", "中文 node", *GLYPHS.values()])
