@@ -9,13 +9,14 @@ import click
 
 from ..records import Severity
 from .options import duration_option, json_option, load_target, target
+from .terminal import print_text
 
 
 def _print_table(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
     if is_set:
         from ..monitor.node_checks import table_text
 
-        click.echo(table_text())
+        print_text(table_text())
         context.exit()
 
 
@@ -47,5 +48,5 @@ def check(target: str, overrides: tuple[str, ...], for_s: float, fail_on: str, a
 
     store, interrupted = asyncio.run(watch_nodes(load_target(target, overrides), for_s))
     nodes = check_nodes(store)
-    click.echo(to_json(nodes) if as_json else to_text(nodes))
+    print_text(to_json(nodes) if as_json else to_text(nodes), is_document=as_json)
     return EXIT_INTERRUPTED if interrupted else exit_code(nodes, cast(Severity, fail_on))

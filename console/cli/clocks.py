@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import duration_option, load_target, session_or_file, sessions_folder, target, usage_errors
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..session.export.foreign_traces import AppliedTrace
@@ -110,7 +111,7 @@ def apply_clocks(
             with open_replacement(Path(output or "merged.json")) as file:
                 applied = foreign_traces.write_merged(traces, common, file)
     for done in applied:
-        click.echo(_line(done), err=True)
+        print_text(_line(done), err=True)
     return 0
 
 

@@ -10,6 +10,7 @@ import click
 from ..text.sanitize import printable_lines
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_PARTIAL
 from .options import selection_of, target_or_recording
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..core.store import Store
@@ -50,7 +51,7 @@ def collectives(
         if not jobs or any(name in communication.job for name in jobs)
     ]
     texts = [job_text(communication, is_matrix_only=matrix) for communication in communications]
-    click.echo(printable_lines("\n\n".join(texts)) or "no collective data; see docs/guide/skew.md for its sources")
+    print_text(printable_lines("\n\n".join(texts)) or "no collective data; see docs/guide/skew.md for its sources")
     if interrupted:
         return EXIT_INTERRUPTED
     status = coverage_code(store)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from ..text.documents import pretty
 from ..text.format import plural
-from ..text.sanitize import pretty
 from .options import json_option, load_target, target
 
 

@@ -13,6 +13,7 @@ import click
 from ..demo.ring import HANGS
 from .main import EXIT_NOTHING
 from .options import capture_order, capturing, duration_option
+from .terminal import print_text
 
 #: Seconds. While the job is watched it makes visible progress before it hangs.
 HANG_AFTER_S = 10.0
@@ -79,7 +80,7 @@ def demo(
                     return run_tui(config, remember=False)
                 return run_batch(config, for_s=for_s or 0.0, output=output, order=order, before=before)
     except DemoError as error:
-        click.echo(f"gconsole: {error}", err=True)
+        print_text(f"gconsole: {error}", err=True)
         return EXIT_NOTHING
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..text.documents import pretty
 from ..text.format import comma_words
-from ..text.sanitize import pretty
 from ..text.timespec import INSTANT_FORMS
 from .options import node_names, session_or_file, sessions_folder, usage_errors
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..session.export.formats import SessionFormat
@@ -74,14 +75,14 @@ def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
             raise click.UsageError(f"{folder} is not empty; specify a new or empty folder")
         make_folder(folder)
         files = form.write_folder(what, folder)
-        click.echo(f"{folder}: {plural(len(files), 'file')}", err=True)
+        print_text(f"{folder}: {plural(len(files), 'file')}", err=True)
     elif output == "-":
         form.write(what, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
         with open_replacement(Path(output)) as file:
             form.write(what, file)
-        click.echo(f"{output}: {size(Path(output).stat().st_size)}", err=True)
+        print_text(f"{output}: {size(Path(output).stat().st_size)}", err=True)
 
 
 def _check_nodes(what: SessionSlice) -> None:
@@ -130,5 +131,5 @@ def schema(kind: str | None) -> int:
         "$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:gconsole:schema:1",
         "anyOf": list(schemas), "$defs": components,
     }  # fmt: skip
-    click.echo(pretty(document))
+    print_text(pretty(document), is_document=True)
     return 0

@@ -33,7 +33,7 @@ from ..text.sanitize import printable
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import usage_errors
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
-from .terminal import clear_inherited_size, is_terminal_output, overwrite_line, require_terminal
+from .terminal import clear_inherited_size, is_terminal_output, overwrite_line, print_text, require_terminal
 
 #: Seconds. Shorter headless runs write no black box: they end before anybody could ask for it.
 BLACK_BOX_S = 60.0
@@ -117,9 +117,9 @@ def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> i
     store, interrupted = asyncio.run(watch_nodes(config, quiet=quiet, clocks_s=for_s, clock_lines=lines))
     rows = clock_rows(store.clocks, store.newest_rx)
     if not as_json:
-        click.echo(clocks_text(rows) or "no clock data: no node reported a probe window")
+        print_text(clocks_text(rows) or "no clock data: no node reported a probe window")
     for line in longer_cadence_lines(rows, config.clock.probe_cadence_us, config.clock.cpu_cap_pct):
-        click.echo(line, err=as_json)
+        print_text(line, err=as_json)
     if interrupted:
         return EXIT_INTERRUPTED
     lined = sum(line.bound_ns is not None for line in clocks_line(store).nodes)
@@ -185,15 +185,15 @@ async def watch_nodes(
         await recording.stop()
     await console.black_box.close()
     if not quiet:
-        click.echo("", err=True)  # end the progress line
+        print_text("", err=True)  # end the progress line
         for line in headless.warnings(store):
-            click.echo(f"gconsole: {line}", err=True)
+            print_text(f"gconsole: {line}", err=True)
     if stream:
         close_stream(stream)
     if writer:
         writer.close()
         if writer.failure:
-            click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; later records were not written", err=True)
+            print_text(f"gconsole: {writer.path}: {writer.failure.strerror}; later records were not written", err=True)
     return store, interrupted.done()
 
 
@@ -253,7 +253,7 @@ def _progress(line: str) -> None:
     if sys.stderr.isatty():
         overwrite_line(line)
     else:
-        click.echo(line, err=True)
+        print_text(line, err=True)
 
 
 class HeadlessRecording:
@@ -306,7 +306,7 @@ class HeadlessRecording:
         for now in await self._recorder.close():
             self.failed = self.failed or bool(now.trouble)
             words = f"recording is incomplete: {now.trouble}; " if now.trouble else ""
-            click.echo(f"\ngconsole: {words}recorded {now.name}: {_amount(now)}", err=True)
+            print_text(f"\ngconsole: {words}recorded {now.name}: {_amount(now)}", err=True)
 
 
 def _amount(now: ActiveRecording) -> str:

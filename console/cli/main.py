@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .. import __version__
-from .terminal import guard_output
+from .terminal import guard_output, print_text
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -258,21 +258,20 @@ def _explain(error: Exception) -> int:
     from ..config import ConfigError
 
     if isinstance(error, ConfigError):
-        click.echo(str(error), err=True)  # file:line: key: what is wrong
+        print_text(str(error), err=True)  # file:line: key: what is wrong
         _log_exit(str(error))
         return EXIT_USAGE
     import traceback
 
     from ..text import logs
     from ..text.sanitize import printable_lines
-    from ..text.secrets import without_secrets
 
     if logs.path() is None:
         logs.configure()
     if logs.path() is None:
-        trace = without_secrets("".join(traceback.format_exception(error)))
-        click.echo(f"{printable_lines(trace)}log file not writable", err=True)
-    click.echo(f"gconsole: {logs.internal_error(error, command_line())}", err=True)
+        trace = "".join(traceback.format_exception(error))
+        print_text(f"{printable_lines(trace)}log file not writable", err=True)
+    print_text(f"gconsole: {logs.internal_error(error, command_line())}", err=True)
     return EXIT_INTERNAL
 
 

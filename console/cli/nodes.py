@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import json_option, load_target, target, target_or_recording, write_output
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -27,7 +28,7 @@ def ps(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     from .live import observe
 
     store = observe(load_target(target, overrides))
-    click.echo(processes_json(store) if as_json else processes_text(store))
+    print_text(processes_json(store) if as_json else processes_text(store), is_document=as_json)
     return coverage_code(store)
 
 
@@ -44,7 +45,7 @@ def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
 
     config = load_target(target, overrides)
     exams = examine(_survey(config, "doctor", {}, "examined"))
-    click.echo(to_json(exams) if as_json else to_text(exams))
+    print_text(to_json(exams) if as_json else to_text(exams), is_document=as_json)
     return exit_code(exams)
 
 
@@ -61,7 +62,7 @@ def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
 
     config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))
     replies = _survey(config, "clean", {"force": force}, "cleaned")
-    click.echo(clean_text(replies))
+    print_text(clean_text(replies))
     return clean_exit_code(replies)
 
 

@@ -18,6 +18,7 @@ from ..fleet.scheduler_jobs import SchedulerError, attach, is_site_target
 from ..text.format import comma_words
 from ..text.sanitize import printable
 from ..text.timespec import TimeSpecError, duration_s
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..core.control import CaptureRequest
@@ -47,7 +48,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only f
             return float(value)
         if _SECONDS.fullmatch(value):
             name = param.opts[0] if param else self.name
-            click.echo(
+            print_text(
                 f"gconsole: {name} {value}: write {value}s; the next release rejects a duration without a unit",
                 err=True,
             )
@@ -405,7 +406,7 @@ def load_target(
             names = [session.name for session in all_sessions(sessions)]
             require_known_name(config, target, what="a session, a file", more=names, is_strict=True)
     for warning in () if quiet else config.warnings:
-        click.echo(f"gconsole: {warning}", err=True)
+        print_text(f"gconsole: {warning}", err=True)
     return config
 
 

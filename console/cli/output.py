@@ -37,6 +37,7 @@ from ..session.ndjson import SampleStream, play
 from ..text.format import plural
 from ..text.sanitize import printable, printable_lines
 from .options import refuse_black_box, usage_errors, write_output
+from .terminal import print_text
 
 
 class StackOutput(msgspec.Struct, frozen=True):
@@ -62,13 +63,13 @@ def finish(
         write_output(output, data)
     if stacks.form is not None:
         captures, models = store.captures.values(), hang_models(store)
-        click.echo(STACK_FORMATS[stacks.form].write(captures, models, stacks.shape), nl=False)
+        write_output(None, STACK_FORMATS[stacks.form].write(captures, models, stacks.shape).encode(errors="replace"))
     if not quiet:
-        click.echo(report.summary(made), err=stdout_is_taken)
+        print_text(report.summary(made), err=stdout_is_taken)
         for crash in made.crashes:
-            click.echo("\n" + printable_lines(crash_text(crash)), err=stdout_is_taken)
+            print_text("\n" + printable_lines(crash_text(crash)), err=stdout_is_taken)
         for verdict in made.verdicts:
-            click.echo("\n" + printable_lines(verdict_text(verdict)), err=stdout_is_taken)
+            print_text("\n" + printable_lines(verdict_text(verdict)), err=stdout_is_taken)
         folded = newest_of(store.captures.values(), hang_models(store), stacks.shape) if stacks.form is None else ()
         for part in (
             captures_text(folded),
@@ -77,7 +78,7 @@ def finish(
             clocks_text(clock_rows(store.clocks, store.newest_rx)),
         ):
             if part:
-                click.echo(f"\n{part}", err=stdout_is_taken)
+                print_text(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)
 
 
@@ -85,9 +86,9 @@ def close_stream(stream: SampleStream) -> None:
     """Flush and close the stream; print a warning for failed or dropped samples."""
     stream.close()
     if stream.failure:
-        click.echo(f"gconsole: stdout: {stream.failure.strerror}; later samples were not written", err=True)
+        print_text(f"gconsole: stdout: {stream.failure.strerror}; later samples were not written", err=True)
     if stream.dropped:
-        click.echo(f"gconsole: {stream.dropped} samples dropped: reader of stdout too slow", err=True)
+        print_text(f"gconsole: {stream.dropped} samples dropped: reader of stdout too slow", err=True)
 
 
 def run_from_file(
@@ -137,7 +138,7 @@ def session_of(path: Path) -> Session | None:
 
 
 def _report_damage(damage: Damage) -> None:
-    click.echo(f"gconsole: {printable(str(damage))}; continuing with the rest", err=True)
+    print_text(f"gconsole: {printable(str(damage))}; continuing with the rest", err=True)
 
 
 def run_from_folder(
@@ -169,20 +170,20 @@ def run_from_folder(
         path, path.resolve().name, [*dumps, *(file for file in flight.read if file not in flight.logs)]
     )
     for trouble in (*flight.problems, *(f"{name}: {problem}" for name, problem in outputs.problems)):
-        click.echo(f"gconsole: {printable(str(trouble))}", err=True)
+        print_text(f"gconsole: {printable(str(trouble))}", err=True)
     if no_dumps and not flight.records and not outputs.read:
         text = f"{no_dumps}, and no logs, Flight Recorder dumps, NCCL RAS output or NCCL logs"
         raise click.UsageError(text) from no_dumps
     imported = {str(file.relative_to(path)) for file in flight.read} | set(outputs.read)
     for name, problem in read.refused:
         if name not in imported:
-            click.echo(f"gconsole: {printable(name)}: {problem}", err=True)
+            print_text(f"gconsole: {printable(name)}: {problem}", err=True)
     store.apply([*read.records, *flight.records])
     store.apply(verdict_findings(store))
     crashes = crashes_of(outputs.attempts)
     store.apply(crash_findings(crashes, store.newest_rx))
     if outputs.read and not crashes and not quiet:
-        click.echo(f"no failure in {plural(len(outputs.read), 'output')}", err=True)
+        print_text(f"no failure in {plural(len(outputs.read), 'output')}", err=True)
     return finish(store, output, quiet, fail_on, stacks=stacks, crashes=crashes)
 
 

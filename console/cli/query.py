@@ -23,6 +23,7 @@ from .options import (
     session_or_file,
     sessions_folder,
 )
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..core.store import Store
@@ -78,7 +79,7 @@ def query(
 
     config = load_target(target, overrides, sessions=folder)
     if re.fullmatch(NAME_PATTERN, target) and not Path(target).exists():
-        click.echo(f'gconsole: no session "{target}" in {folder}; treating it as a node name', err=True)
+        print_text(f'gconsole: no session "{target}" in {folder}; treating it as a node name', err=True)
     with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
         path = Path(scratch) / "records.ndjson"
         store, interrupted = asyncio.run(watch_nodes(config, for_s, records=path))
@@ -123,9 +124,9 @@ def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int
         except QueryCancelled:
             return EXIT_INTERRUPTED
         for damage in source.damage:
-            click.echo(f"gconsole: {path.name}: {damage}; skipped", err=True)
+            print_text(f"gconsole: {path.name}: {damage}; skipped", err=True)
         if rows.truncated:
-            click.echo(f"gconsole: showing the first {limit} rows; use --limit 0 for all", err=True)
+            print_text(f"gconsole: showing the first {limit} rows; use --limit 0 for all", err=True)
     return EXIT_OK
 
 
@@ -145,12 +146,12 @@ def _database(path: Path, memory: str) -> Iterator[tuple[RecordedSource, Databas
         ):  # fmt: skip
             yield source, database
     except (QueryError, SessionError) as error:
-        click.echo(f"gconsole: {error}".replace("\n", "\n  "), err=True)  # no line of data begins like one of ours
+        print_text(f"gconsole: {error}".replace("\n", "\n  "), err=True)  # no line of data begins like one of ours
         raise click.exceptions.Exit(EXIT_USAGE) from error
     except BrokenPipeError:
         raise
     except OSError as error:
-        click.echo(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
+        print_text(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
         raise click.exceptions.Exit(EXIT_USAGE) from error
 
 
@@ -231,4 +232,4 @@ def _draw(database: Database, path: Path, picture: Path) -> None:
         raise QueryError(str(error)) from error
     except OSError as error:
         raise click.FileError(str(error.filename or picture), error.strerror or str(error)) from error
-    click.echo(f"wrote {picture}", err=True)
+    print_text(f"wrote {picture}", err=True)

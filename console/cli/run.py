@@ -22,6 +22,7 @@ from ..text.sanitize import printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import duration_option, json_option, load_target, require_confirmable, target
 from .run_options import SizeType, job_options, request_of
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..launch.plan import LaunchPlan, Refusal
@@ -76,7 +77,7 @@ async def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options
     request = request_of(options, config.run)
     async with live(config) as fleet:
         outcome = await _make_plan(fleet, request)
-    click.echo(format.to_json(outcome) if as_json else format.outcome_text(outcome))
+    print_text(format.to_json(outcome) if as_json else format.outcome_text(outcome), is_document=as_json)
     return EXIT_FINDING if isinstance(outcome, Refusal) else EXIT_OK
 
 
@@ -105,7 +106,7 @@ async def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool
     request = request_of(options, config.run)
     async with live(config, allow_run=True) as fleet:
         plan = await _make_plan(fleet, request)
-        click.echo(format.to_json(plan) if as_json else format.outcome_text(plan))
+        print_text(format.to_json(plan) if as_json else format.outcome_text(plan), is_document=as_json)
         if isinstance(plan, Refusal) or not (
             yes or await asyncio.to_thread(click.confirm, "Start this job?", default=False, err=True)
         ):
@@ -116,11 +117,11 @@ async def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool
         if failures:
             _print_failures(failures)
             unknown = may_be_left(failures.values())
-            click.echo(f"{plan.job} was not started" + ("; unconfirmed, check: gconsole run status" if unknown else
+            print_text(f"{plan.job} was not started" + ("; unconfirmed, check: gconsole run status" if unknown else
                        "; no processes left"), err=True)  # fmt: skip
             return EXIT_PARTIAL if unknown else EXIT_FINDING
         if not as_json:
-            click.echo(f"{plan.job} started. Follow output: gconsole run logs {target} {plan.job} --follow", err=True)
+            print_text(f"{plan.job} started. Follow output: gconsole run logs {target} {plan.job} --follow", err=True)
         if not follow:
             return EXIT_OK
         return await _follow(fleet, plan.job)
@@ -140,7 +141,7 @@ async def status(target: str, overrides: tuple[str, ...], job: str | None, as_js
 
     async with live(load_target(target, overrides)) as fleet:
         views = [await _job_named(fleet, job)] if job else job_statuses(fleet.store)
-        click.echo(format.status_json(views) if as_json else format.status_text(views))
+        print_text(format.status_json(views) if as_json else format.status_text(views), is_document=as_json)
         return coverage_code(fleet.store)
 
 
@@ -171,12 +172,12 @@ async def logs(
     async with live(load_target(target, overrides)) as fleet:
         view = await _job_named(fleet, job)
         if output is None:
-            problems = await stream(fleet, view, lines, click.echo, follow=follow)
+            problems = await stream(fleet, view, lines, print_text, follow=follow)
         else:
             with atomic_files.open_truncated(output) as file:
                 problems = await stream(fleet, view, lines, lambda text: _append(file, text), follow=follow)
     for problem in problems:
-        click.echo(printable(f"gconsole: {problem}"), err=True)
+        print_text(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
 
 
@@ -193,7 +194,7 @@ async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: flo
     async with live(load_target(target, overrides)) as fleet:
         name = (await _job_named(fleet, job)).ordered.job
         if not await fleet.until(lambda: (now := job_status(fleet.store, name)) is not None and now.is_over, timeout_s):
-            click.echo(f"gconsole: timeout: {name} is still running", err=True)
+            print_text(f"gconsole: timeout: {name} is still running", err=True)
             return 124  # as timeout(1)
         return _report_end(await _job_named(fleet, name))
 
@@ -221,7 +222,7 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
             return EXIT_FINDING
         code, away = EXIT_OK, []
         async for line, answer in _stopped(fleet, view, grace_s, wait_s):
-            click.echo(printable(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}"))
+            print_text(printable(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}"))
             if isinstance(answer, NodeStop):
                 code = EXIT_FINDING if answer.left else code
             else:
@@ -229,7 +230,7 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
                 away += [line.node] if is_away(answer) else []
         PendingStops.of_cluster(fleet.config.cluster).set(view.ordered.job, tuple(away))
         if away:
-            click.echo(f"gconsole: {fold(away)} unreachable; the next `gconsole run` that connects stops it there",
+            print_text(f"gconsole: {fold(away)} unreachable; the next `gconsole run` that connects stops it there",
                        err=True)  # fmt: skip
         return code
 
@@ -265,7 +266,7 @@ async def fetch(
         copied = view.ordered.job, path, output, budget
         problems = [problem for node in nodes if (problem := await fetch_from(fleet.fleet, node, *copied))]
     for problem in problems:
-        click.echo(printable(f"gconsole: {problem}"), err=True)
+        print_text(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
 
 
@@ -297,7 +298,7 @@ def _report_end(view: JobStatus) -> int:
     """Print the final state of a job to stderr; returns its exit code."""
     from ..launch import format
 
-    click.echo(format.status_text([view]), err=True)
+    print_text(format.status_text([view]), err=True)
     return view.exit_code
 
 
@@ -333,7 +334,7 @@ async def _job_named(fleet: LiveFleet, name: str) -> JobStatus:
     if len(matches) == 1:
         return matches[0]
     if not matches and coverage_code(fleet.store) == EXIT_NOTHING:
-        click.echo("gconsole: no node reachable", err=True)
+        print_text("gconsole: no node reachable", err=True)
         raise click.exceptions.Exit(EXIT_NOTHING)
     names = printable(", ".join(view.ordered.job for view in (matches or views)[:8])) or "none"
     raise click.UsageError(f'ambiguous job "{name}": {names}' if matches else f'no job "{name}"; jobs: {names}')
@@ -355,18 +356,18 @@ async def _sync_folder(fleet: LiveFleet, request: JobRequest, nodes: list[str]) 
     failures = {node: answer for node, answer in answers.items() if isinstance(answer, Failure)}
     _print_failures(failures)
     if failures:
-        click.echo(f"not started: copying {request.sync.local} failed on some nodes", err=True)
+        print_text(f"not started: copying {request.sync.local} failed on some nodes", err=True)
         return False
     changed = max(answer.files for answer in answers.values() if isinstance(answer, Synced))
-    click.echo(f"copied {request.sync.local} to {fold(nodes)}: up to {changed} files changed per node", err=True)
+    print_text(f"copied {request.sync.local} to {fold(nodes)}: up to {changed} files changed per node", err=True)
     return True
 
 
 def _print_failures(failures: Mapping[str, Failure]) -> None:
     for node, failure in failures.items():
-        click.echo(printable(f"✖ {node}  {failure.name}: {failure.text}"), err=True)
+        print_text(printable(f"✖ {node}  {failure.name}: {failure.text}"), err=True)
         if failure.try_:
-            click.echo(printable(f"  try: {failure.try_}"), err=True)
+            print_text(printable(f"  try: {failure.try_}"), err=True)
 
 
 async def _follow(fleet: LiveFleet, job: str) -> int:
@@ -375,5 +376,5 @@ async def _follow(fleet: LiveFleet, job: str) -> int:
 
     await fleet.until(lambda: (view := job_status(fleet.store, job)) is not None and not view.unseen, 15.0)
     view = await _job_named(fleet, job)
-    await stream(fleet, view, LineFilter(), click.echo, follow=True)
+    await stream(fleet, view, LineFilter(), print_text, follow=True)
     return _report_end(await _job_named(fleet, job))

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import click
 import msgspec
 
 from gconsole_remote.jobs.requests import CHUNK_BYTES
@@ -32,6 +31,7 @@ from ..runtime import Console
 from ..text import atomic_files
 from ..text.format import size as size_text
 from ..text.sanitize import printable
+from .terminal import print_text
 
 #: Seconds between SIGTERM and SIGKILL for pending stops.
 STOP_GRACE_S = 10.0
@@ -67,7 +67,7 @@ async def _run_pending_stops(live: LiveFleet) -> None:
         answers = await job_requests.stop(live.fleet.links, job, back, STOP_GRACE_S) if back else {}
         for node, answer in answers.items():
             words = printable(f"gconsole: pending stop of {job} on {node}: {stop_words(answer)}")
-            click.echo(words, err=True)
+            print_text(words, err=True)
         pending.set(job, tuple(node for node in nodes if node not in back or is_away(answers.get(node))))
 
 
@@ -186,7 +186,7 @@ async def fetch_from(control: Control, node: str, job: str, path: str, output: P
         problem = await _copy_file(_pieces(control, job, node, there, size, budget), here)
         if problem:
             return f"{node}: {problem}"
-        click.echo(printable(str(here)))
+        print_text(printable(str(here)))
     return None
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..text.sanitize import pretty
+from ..text.documents import pretty
 from ..text.timespec import INSTANT_FORMS
 from .main import EXIT_INTERRUPTED
 from .options import json_option, load_target, session_argument, target, usage_errors
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..session.format.layout import Session
@@ -97,9 +98,9 @@ def diff(a: Session, b: Session, as_json: bool, as_text: bool) -> int:
     if comparison is None:
         return EXIT_INTERRUPTED
     if as_json:
-        click.echo(pretty(comparison))
+        print_text(pretty(comparison), is_document=True)
     elif not on_screen:
-        click.echo(comparison_text(comparison))
+        print_text(comparison_text(comparison))
     return 1 if comparison.is_different else 0
 
 

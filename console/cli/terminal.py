@@ -28,6 +28,19 @@ def require_terminal(instead: str) -> None:
         raise click.UsageError(f"TERM={term} does not support cursor movement; run: {instead}")
 
 
+def print_text(text: str, *, err: bool = False, nl: bool = True, is_document: bool = False) -> None:
+    """Print a text that may contain data of nodes, jobs or the user, without secrets.
+
+    A document, made by `text.documents`, has none, and a search in its JSON would break it. Commands print only texts
+    of their own, such as a help text, with `click.echo`.
+    """
+    from ..text.secrets import without_secrets  # here: `gconsole --help` prints no data
+
+    if not is_document:
+        text = "\n".join(map(without_secrets, text.split("\n")))
+    click.echo(text, err=err, nl=nl)
+
+
 def clear_inherited_size() -> None:
     """Remove COLUMNS and LINES set by parents such as watch or Emacs; Python prefers them to the real size."""
     for name in ("COLUMNS", "LINES"):
@@ -98,13 +111,24 @@ class PrintableOut(io.BufferedIOBase):
         return self._out.fileno()
 
 
+class _TextWithoutSecrets(io.TextIOWrapper):
+    """Text stream that redacts secrets in each text that is written to it."""
+
+    def write(self, text: str) -> int:
+        """Write a text without its secrets; they are found within one text only."""
+        from ..text.secrets import without_secrets  # here: most commands print nothing to stderr
+
+        super().write(without_secrets(text))
+        return len(text)
+
+
 def guard_output() -> None:
-    """Sanitise stderr always, and stdout if it is a terminal; its files and pipes get unmodified bytes."""
+    """Sanitise and redact stderr always; sanitise stdout if it is a terminal: files and pipes get unmodified bytes."""
     if sys.stdout is not None and sys.stdout.isatty():
-        sys.stdout = _sanitised(sys.stdout)
+        sys.stdout = _sanitised(sys.stdout, io.TextIOWrapper)
     if sys.stderr is not None:
-        sys.stderr = _sanitised(sys.stderr)
+        sys.stderr = _sanitised(sys.stderr, _TextWithoutSecrets)
 
 
-def _sanitised(stream: TextIO) -> io.TextIOWrapper:
-    return io.TextIOWrapper(PrintableOut(stream.buffer), stream.encoding, stream.errors, line_buffering=True)
+def _sanitised(stream: TextIO, kind: type[io.TextIOWrapper]) -> io.TextIOWrapper:
+    return kind(PrintableOut(stream.buffer), stream.encoding, stream.errors, line_buffering=True)

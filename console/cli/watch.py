@@ -13,6 +13,7 @@ import click
 from ..text.sanitize import printable
 from .main import EXIT_OK
 from .options import duration_option, fail_on_option, load_target, target
+from .terminal import print_text
 
 
 @click.command()
@@ -77,14 +78,14 @@ def _manage_unit(action: str, target: str, overrides: tuple[str, ...], cluster: 
         argv += ["--record", session] if session is not None else []
         text = unit_text(named, cluster, argv, Path.home())
         if action == "print":
-            click.echo(text, nl=False)
+            print_text(text, nl=False)
             return EXIT_OK
         install(path, text)
     except UnitError as error:
         raise click.UsageError(printable(str(error))) from error
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from error
-    click.echo(f"wrote {printable(str(path))}\nStart it:\n\n{_indented(next_steps(path))}")
+    print_text(f"wrote {printable(str(path))}\nStart it:\n\n{_indented(next_steps(path))}")
     return EXIT_OK
 
 
@@ -92,9 +93,9 @@ def _uninstall(path: Path) -> int:
     from ..monitor.alerting.systemd import removal_steps, uninstall
 
     if uninstall(path):
-        click.echo(f"removed {printable(str(path))}\nIf it runs, stop it:\n\n{_indented(removal_steps(path))}")
+        print_text(f"removed {printable(str(path))}\nIf it runs, stop it:\n\n{_indented(removal_steps(path))}")
     else:
-        click.echo(f"{printable(str(path))} does not exist", err=True)
+        print_text(f"{printable(str(path))} does not exist", err=True)
     return EXIT_OK
 
 

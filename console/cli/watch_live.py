@@ -8,8 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import click
-
 from .. import report
 from ..config import Config
 from ..config.diff import HostsFile
@@ -32,6 +30,7 @@ from ..text.format import plural
 from ..text.sanitize import printable_utf8
 from .live import HeadlessRecording, on_signals, wait_until_done
 from .main import EXIT_INTERRUPTED, EXIT_OK, EXIT_PARTIAL
+from .terminal import print_text
 
 #: Text of the finding that `--test-rule` fires.
 TEST_TEXT = "this is a test of the rule; nothing is wrong"
@@ -126,13 +125,13 @@ def fire_test_rule(config: Config, name: str) -> int:
         for alert in alerts:
             for outcome in await runner.carry_out(alert, around):
                 is_ok = is_ok and outcome.is_ok
-                click.echo(f"{'ok' if outcome.is_ok else 'failed':6}  {outcome.action}: {outcome.text}")
+                print_text(f"{'ok' if outcome.is_ok else 'failed':6}  {outcome.action}: {outcome.text}")
         return is_ok
 
     if rule.config.keep:
-        click.echo("skip    keep: a test has no evidence")
+        print_text("skip    keep: a test has no evidence")
     if rule.config.textfile:
-        click.echo(f"skip    textfile: {rule.config.textfile} is written while the watch runs")
+        print_text(f"skip    textfile: {rule.config.textfile} is written while the watch runs")
     return EXIT_OK if asyncio.run(fire()) else EXIT_PARTIAL
 
 
@@ -173,7 +172,7 @@ def _printer(*, as_json: bool, is_service: bool) -> Callable[[WatchEvent], None]
                 sys.stdout.buffer.flush()
             else:
                 line = journal_line(event) if is_service else event_line(event, with_time=True)
-                click.echo(line, err=True)
+                print_text(line, err=True)
         except (BrokenPipeError, ValueError):
             return
 

@@ -13,6 +13,7 @@ import msgspec
 
 from .main import EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import duration_option, load_target, target, write_output
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..analysis.stacks.profiles import ProfileComparison, RankProfile
@@ -55,7 +56,7 @@ def why(
     profiles, problems = asyncio.run(_sampled(config, math.ceil(for_s / BLOCK_S)))
     profiles = [profile for profile in profiles if job in profile.job]
     for problem in problems:
-        click.echo(f"gconsole: {problem}", err=True)
+        print_text(f"gconsole: {problem}", err=True)
     sampled = [profile for profile in profiles if profile.blocks]
     if not sampled:
         return EXIT_NOTHING

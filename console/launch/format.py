@@ -9,9 +9,11 @@ from typing import Any
 
 from ..core.job_protocol import NodeStop
 from ..records import Failure
+from ..text.documents import pretty
 from ..text.format import plural, size
 from ..text.nodeset_fold import fold
-from ..text.sanitize import pretty, printable
+from ..text.sanitize import printable
+from ..text.secrets import value_without_secrets, words_without_secrets
 from .plan import LaunchPlan, Refusal
 from .scale import Scaled
 from .state import JobNodeStatus, JobStatus
@@ -67,8 +69,9 @@ def to_json(outcome: LaunchPlan | Refusal) -> str:
 
 
 def shell(argv: Sequence[str], env: dict[str, str]) -> str:
-    """A command as it can be pasted into a shell on the node, where GCONSOLE_JOB_DIR is set."""
-    return " ".join([*(f"{name}={_quoted(value)}" for name, value in env.items()), *map(_quoted, argv)])
+    """A command without its secrets, as it can be pasted into a shell on the node, where GCONSOLE_JOB_DIR is set."""
+    words = [*(f"{name}={_quoted(value_without_secrets(name, value))}" for name, value in env.items())]
+    return " ".join([*words, *map(_quoted, words_without_secrets(argv))])
 
 
 def status_text(views: Sequence[JobStatus]) -> str:
@@ -95,7 +98,7 @@ def _job_lines(view: JobStatus) -> list[str]:
     code = f", exit code {view.exit_code}" if view.is_over and view.state != "completed" else ""
     lines = [
         f"{ordered.job}  {view.state}{code}  {len(ordered.nodes)} nodes × {ordered.procs_per_node} = "
-        f"{ordered.world_size} ranks  {shlex.join(ordered.command)}"
+        f"{ordered.world_size} ranks  {shlex.join(words_without_secrets(ordered.command))}"
     ]
     first = view.first_bad
     if first is not None and first.state == "failed" and first.reason and len(view.lines) > 1:

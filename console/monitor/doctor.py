@@ -9,8 +9,9 @@ import msgspec
 
 from ..core.control import ExamReply
 from ..records import Failure
+from ..text.documents import pretty
 from ..text.nodeset_fold import fold
-from ..text.sanitize import pretty, printable
+from ..text.sanitize import printable
 from .login_rights import describe_rights, parse_facts
 
 State = Literal["ok", "info", "warn", "fail"]

@@ -12,9 +12,10 @@ from ..analysis.checks.table import CHECKS, run_checks
 from ..analysis.finding_selection import RANKING
 from ..core.store import Store
 from ..records import Failure, Severity
+from ..text.documents import pretty
 from ..text.format import plural
 from ..text.nodeset_fold import fold, natural
-from ..text.sanitize import pretty, printable
+from ..text.sanitize import printable
 
 SCHEMA: Final = "gconsole.check/1"
 _GLYPHS: Final[dict[CheckState, str]] = {"pass": "●", "fail": "✖", "unknown": "?", "absent": "·"}

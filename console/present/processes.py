@@ -7,8 +7,9 @@ import msgspec
 from ..core.store import Store
 from ..records import Process
 from ..text.cells import table
+from ..text.documents import pretty
 from ..text.nodeset_fold import fold, fold_ranks
-from ..text.sanitize import pretty, printable
+from ..text.sanitize import printable
 from ..text.secrets import without_secrets
 
 #: Display order of roles.

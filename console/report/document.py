@@ -22,9 +22,10 @@ from ..monitor.skew import skew_of
 from ..monitor.unrecognised import unrecognised
 from ..present.spans import state_word
 from ..records import Finding, Severity
+from ..text.documents import pretty
 from ..text.format import duration, iso, plural
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
-from ..text.sanitize import pretty, printable
+from ..text.sanitize import printable
 from .collectives import CollectivesLine, collectives_line
 from .nodes import (
     CostLine,

@@ -16,6 +16,7 @@ from ..records.kinds import SPECS
 from ..text.atomic_files import open_truncated
 from ..text.sanitize import printable_utf8
 from .format.layout import SessionError
+from .format.redact import Redactor
 
 #: Seconds between two flushes.
 FLUSH_S = 1.0
@@ -106,6 +107,7 @@ class SampleStream:
         self._kinds = tuple(kind for family in families for kind in METRIC_FAMILIES[family])
         self._fd, self._patient = fd, patient
         self._is_terminal = os.isatty(fd)
+        self._redact = Redactor()
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
         self._ending = False
@@ -114,7 +116,7 @@ class SampleStream:
         self._thread.start()
 
     def __call__(self, records: Sequence[Published]) -> None:
-        lines = [encode(record) + b"\n" for record in records if isinstance(record, self._kinds)]
+        lines = [encode(self._redact(record)) + b"\n" for record in records if isinstance(record, self._kinds)]
         if not lines or self.is_closed:
             return
         chunk = b"".join(lines)

@@ -1,4 +1,4 @@
-"""Safe output: text of nodes for terminals, Graphviz and CSV; documents as JSON."""
+"""Safe output: text of nodes for terminals, Graphviz and CSV."""
 
 from __future__ import annotations
 
@@ -49,14 +49,8 @@ def cell(value: Any) -> str:
         case str():
             return f"'{value}" if value.startswith(_FORMULA) else value
         case list() | tuple() | dict():
-            return pretty(value, indent=-1)
+            from .documents import encode  # here: `gconsole --help` cleans its output and needs no JSON
+
+            return encode(value).decode()
         case _:
             return str(value)
-
-
-def pretty(document: object, indent: int = 2) -> str:
-    """The document as indented JSON, without a newline at its end; on one line with an `indent` of -1."""
-    import msgspec  # here: `gconsole --help` cleans its output and needs no JSON
-
-    encoded = msgspec.json.encode(document)
-    return (msgspec.json.format(encoded, indent=indent) if indent >= 0 else encoded).decode()

@@ -18,12 +18,28 @@ _WORD = (
 #: A name that contains such a word. The lookahead and the possessive `++` keep the time linear: with `*` on both sides,
 #: one line of a node could block the console for an hour by backtracking.
 _SECRET = rf"(?=[\w.-]*?{_WORD})[\w.-]++"
+_STRING: Final = r"(?:\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'[^'\\]*(?:\\.[^'\\]*)*')"
+#: A value in quotes to its end, over escaped quotes and adjacent quoted parts; without an end, to the end of the line.
+_QUOTED: Final = (
+    r"(?:[A-Za-z]{0,2}(?:\"\"\"(?s:.*?)\"\"\"|'''(?s:.*?)'''"
+    rf"|{_STRING}(?:\s*+\+\s*+{_STRING}|{_STRING})*|[\"'][^\n]*+)|\\++[\"'][^\"'\n]*+[\"']?)"
+)
+#: A value without quotes ends at a blank that is not escaped, nor in a string behind a bracket: `str("two words")`.
+#: What was redacted before is a value, too.
+_VALUE: Final = rf"(?:\*{{3}}|{_QUOTED}|(?:\\.|(?<=[(\[{{=]){_STRING}|[^\s,;&\\])+)"
+#: `=`, `:`, `==` and `: str =`; between two quoted words, as in a call, also a comma.
+_SEPARATOR: Final = (
+    r"(?:\s*+(?::\s*+[A-Za-z_][\w.\[\]|]*+\s*+=(?!=)|[=!]=|=(?!=)|:=?)\s*+"
+    r"|(?<=[\"'])\s*+,\s*+(?=[A-Za-z]{0,2}[\"']))"
+)
 #: A number after the name of a source file is that of a line: `tokenizer.py:88`.
 _LINE: Final = r"(?:(?<=\.py)|(?<=\.pyx)|(?<=\.cpp)|(?<=\.cu)):\d+(?![\w-]|\.\w)"
-#: `--api-key=X`, `PASSWORD=X`, `token: X`; a value in quotes to its end.
-_ASSIGNED: Final = re.compile(rf"(?i)(?<![\w.-])({_SECRET}\"?)(?!{_LINE})(\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;&]+)")
+#: `--api-key=X`, `PASSWORD=X`, `token: X`, `env["TOKEN"] = X`, `setdefault("TOKEN", X)`.
+_ASSIGNED: Final = re.compile(rf"(?i)(?<![\w.-])({_SECRET}\\*+[\"']?\]?)(?!{_LINE})({_SEPARATOR})({_VALUE})")
+#: `'--api-key=two words'`: the quotes are around name and value.
+_QUOTED_WHOLE: Final = re.compile(rf"(?i)(?<=[\"'])({_SECRET})(=)(?![\"'])[^\n\"']++(?=[\"'])")
 #: `--api-key X`, but not `--api-key --next`.
-_FOLLOWED: Final = re.compile(rf"(?i)(?<!\S)(-{_SECRET})(\s++)(?!-)(\"[^\"]*\"|'[^']*'|\S+)")
+_FOLLOWED: Final = re.compile(rf"(?i)(?<!\S)(-{_SECRET})(\s++)(?!-)({_VALUE}|\S+)")
 #: `Authorization: Bearer X`.
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)(\s+)([A-Za-z0-9+/._~=-]{8,})")
 #: `https://user:password@host`.
@@ -60,7 +76,7 @@ def without_secrets(text: str) -> str:
     if not SUSPECT.search(text):
         return text
     text = _JWT.sub(rf"\1{HIDDEN}", _SHAPES.sub(HIDDEN, text))
-    for pattern in (_USERINFO, _USER_ALONE, _SIGNED, _BEARER, _ASSIGNED, _FOLLOWED):
+    for pattern in (_USERINFO, _USER_ALONE, _SIGNED, _BEARER, _QUOTED_WHOLE, _ASSIGNED, _FOLLOWED):
         text = pattern.sub(rf"\1\2{HIDDEN}", text)
     return text
 

@@ -12,7 +12,7 @@ from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.link_graph import Bandwidth, of_nvlinks, of_port, own_link
 from ..analysis.topology.node import UP_STATES, Device, NodeTopology, network_of
 from ..analysis.topology.routes import between, peer_access
-from ..text.sanitize import pretty
+from ..text.documents import pretty
 from .snapshot import TopologySnapshot, Traffic
 
 SCHEMA: Final = "gconsole.topology/1"

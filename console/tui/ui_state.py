@@ -18,7 +18,6 @@ import platformdirs
 from ..records import Log
 from ..text import format
 from ..text.atomic_files import make_folder, write_atomically
-from ..text.sanitize import pretty
 from .controllers import Controller
 from .dialogs.prompts import Confirm
 from .models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
@@ -97,7 +96,7 @@ class UiStateFile:
             return ""
         try:
             make_folder(self._path.parent)
-            data = pretty(state).encode()
+            data = msgspec.json.format(msgspec.json.encode(state), indent=2)
             write_atomically(self._path, data + b"\n")
         except OSError as error:
             return f"{self._path}: cannot be written ({error.strerror or error})"

@@ -19,7 +19,7 @@ from ..config import ConfigError
 from ..config.nodeset_parser import BadNodeSet
 from ..records import Log
 from ..session.format.layout import SessionError
-from ..text import format, logs
+from ..text import documents, format, logs
 from .audit import AuditLog
 from .auth import TokenAuth
 from .middleware import BODY_S, MAX_BODY, READS_PER_S, RequestMiddleware, problem_response, token_of_request
@@ -77,7 +77,7 @@ def _endpoint(context: WebContext, operation: AnyOperation) -> Endpoint:
             if isinstance(operation, StreamOperation):
                 return await operation.handler(context, request)
             result = await operation.handler(context, await _parse_request(operation, request))
-            return Response(msgspec.json.encode(result), operation.status, media_type="application/json")
+            return Response(documents.encode(result), operation.status, media_type="application/json")
         except HttpProblemError as error:
             return problem_response(error)
         except BadNodeSet as error:

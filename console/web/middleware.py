@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..text.documents import encode
 from .auth import TokenAuth
 from .problems import HttpProblemError, http_problem
 from .tokens import ApiToken
@@ -59,7 +60,7 @@ HEADERS: Final = {
 def problem_response(error: HttpProblemError) -> Response:
     """A problem as JSON. It closes the connection: the rest of the request is not read."""
     headers = {**error.headers, "connection": "close"}
-    body = msgspec.json.encode(error.problem)
+    body = encode(error.problem)
     return Response(body, error.problem.status, headers, media_type="application/json")
 
 

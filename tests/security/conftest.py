@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("cluster", "tui", "jobs", "security"))
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("cluster", "tui", "jobs", "http", "security"))
 
 from rig import missing_for
 

@@ -16,8 +16,9 @@ from ...monitor.captures import lines_of, newest_of
 from ...monitor.hang import hang_models
 from ...present.stacks import captures_text
 from ...records import Stack
+from ...text.documents import pretty
 from ...text.nodeset_fold import fold_numbers
-from ...text.sanitize import pretty, quoted_for_dot
+from ...text.sanitize import quoted_for_dot
 from ..format.layout import SessionError
 from .slice import SessionSlice
 
@@ -130,7 +131,7 @@ def speedscope(stacks: Iterable[Stack]) -> str:
         "shared": {"frames": [_box(*key) for key in frames]},
         "profiles": profiles,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+    return pretty(document, indent=1) + "\n"
 
 
 def _profile(

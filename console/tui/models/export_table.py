@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ...text.cells import table
-from ...text.sanitize import cell, pretty
+from ...text.documents import pretty
+from ...text.sanitize import cell
 from .list_kind import ListKind
 from .rows import HasKey
 

@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from ...core.store import Store
 from ...records import KINDS, Record
 from ...records.kinds import kind_of
+from ...text.documents import encode
 from ...text.format import comma_words
 from ..app import query_of
 from ..middleware import MAX_STREAMS
@@ -96,8 +97,7 @@ async def _stream(context: WebContext, kinds: frozenset[str], since: EventPositi
             selected = [(place, record) for place, record in new if not kinds or kind_of(record) in kinds]
             if selected:
                 yield b"".join(
-                    _event(kind_of(record), _name(context, position), msgspec.json.encode(record))
-                    for position, record in selected
+                    _event(kind_of(record), _name(context, position), encode(record)) for position, record in selected
                 )
             elif time.monotonic() - sent_s > ALIVE_S:
                 yield b": alive\n\n"

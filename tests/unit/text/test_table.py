@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gconsole.text.cells import table, width_of
-from gconsole.text.sanitize import pretty
+from gconsole.text.documents import pretty
 
 
 def test_columns_are_as_wide_as_their_widest_cell():

@@ -1,0 +1,105 @@
+"""Secrets in source lines of ranks and in the environment of a job are in nothing that leaves the console."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_client import running_api
+from program import Run, gconsole
+from rig import Rig
+
+from gconsole import cli, web
+
+#: Of each planted secret the part behind its first blank, which a search for words would leave.
+SECRETS = ("hunter22", "of-two-words", "hf_AbCdEfGhIjKlMnOpQrSt")
+#: Rank 1 never enters the collective that rank 0 waits in: its line is the evidence of the verdict.
+TRAIN = """
+import sys, time
+sys.path.insert(0, {folder!r})
+from torch.distributed.distributed_c10d import all_reduce
+
+def train(rank):
+    if rank:
+        while True: time.sleep(len(dict(token="hf_AbCdEfGhIjKlMnOpQrSt", password="hunter22 of-two-words")) / 200)
+    all_reduce()
+
+train(int({rank}))
+"""
+COLLECTIVE = "import time\ndef all_reduce():\n    while True: time.sleep(0.01)\n"
+JOB = ("--nodes", "1", "--launcher", "env", "--env", "SECRET_TOKEN=hunter22 of-two-words", "--", "python3", "train.py",
+       "--password", "hunter22 of-two-words")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def outputs(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What each way out of the console showed of one job, by its name."""
+    folder = tmp_path_factory.mktemp("output")
+    with Rig(nodes=1, name="sec1-output") as rig, contextlib.ExitStack() as ranks:
+        node = rig.nodes[0]
+        package = node.folder / "torch" / "distributed"
+        package.mkdir(parents=True)
+        (package.parent / "__init__.py").touch()
+        (package / "__init__.py").touch()
+        (package / "distributed_c10d.py").write_text(COLLECTIVE)
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        for rank in "0", "1":
+            (node.folder / f"train{rank}.py").write_text(TRAIN.format(folder=node.inside, rank=rank))
+            argv = ["python3", f"{node.inside}/train{rank}.py"]
+            process = ranks.enter_context(node.run(argv, env={**place, "RANK": rank, "LOCAL_RANK": rank}))
+            ranks.callback(process.kill)
+        hosts = rig.write_hosts_toml(folder / "hosts.toml", agent={"simulate_gpus": 2})
+        state = {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
+        env = {**os.environ, **state, "GCONSOLE_SESSIONS_FOLDER": str(folder / "sessions")}
+
+        def run(*args: object) -> Run:
+            return gconsole(*args, env=env)
+
+        report = folder / "report.json"
+        diagnosed = run("batch", hosts, "-v", "--diagnose", "-o", report, "--record", "night")
+        planned, as_json = run("run", "plan", hosts, *JOB), run("run", "plan", hosts, "--json", *JOB)
+        page = run("export", "night", "--format", "html", "-o", "-")
+        with running_api(hosts, folder) as api:
+            api.until_connected(1)
+            response = api.request("POST", "/diagnose", {}, deadline_s=150)
+        logs = "".join(path.read_text() for path in (folder / "XDG_STATE_HOME").rglob("*.log"))
+        yield {
+            "report.json": report.read_text(), "diagnose": diagnosed.stdout, "stderr": diagnosed.stderr,
+            "run plan": planned.stdout, "run plan --json": as_json.stdout, "page": page.stdout,
+            "POST /diagnose": response.body.decode(), "log": logs,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["report.json", "diagnose", "page", "POST /diagnose"])
+def test_source_line_of_a_rank_leaves_the_console_without_its_secrets(outputs: dict[str, str], name: str) -> None:
+    assert "token=***, password=***" in outputs[name]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("run plan", "SECRET_TOKEN=***"), ("run plan --json", '"***"')])
+def test_environment_and_command_of_a_job_are_printed_without_secrets(
+    outputs: dict[str, str], name: str, shown: str
+) -> None:
+    assert shown in outputs[name]
+
+
+def test_secrets_are_in_no_output(outputs: dict[str, str]) -> None:
+    assert json.loads(outputs["report.json"]) and json.loads(outputs["run plan --json"])
+    assert [(name, secret) for name, text in outputs.items() for secret in SECRETS if secret in text] == []
+
+
+#: Modules of the command line that print texts of their own, in which a word such as `token` names an option.
+OWN_TEXTS = {"config.py", "main.py", "serve.py", "terminal.py"}
+
+
+def test_commands_print_data_only_through_the_redacting_function() -> None:
+    printing = {path.name for path in Path(cli.__file__).parent.glob("*.py") if "click.echo" in path.read_text()}
+    assert printing == OWN_TEXTS
+
+
+def test_responses_are_encoded_only_by_the_redacting_encoder() -> None:
+    modules = Path(web.__file__).parent.rglob("*.py")
+    assert {path.name for path in modules if "json.encode" in path.read_text()} == {"openapi.py", "server.py"}
