@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .. import __version__
-from .terminal import guard_output, print_text
+from .terminal import guard_output, print_text, require_consent
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -158,6 +158,15 @@ _LOG_FILE = click.Option(
 )
 
 
+#: Only without a TARGET; `Commands.parse_args` reads it.
+_TRUST = click.Option(
+    ["--trust"],
+    is_flag=True,
+    expose_value=False,
+    help="Use ./hosts.toml without asking, also if it names programs to run or keys to use.",
+)
+
+
 def _add_log_options(command: click.Command) -> None:
     if _LOG_FILE not in command.params:
         command.params += [_VERBOSE, _LOG_FILE]
@@ -183,9 +192,10 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without arguments, use ./hosts.toml. Raises FirstStart if it does not exist."""
-        if not args and not ctx.resilient_parsing:
+        if set(args) <= set(_TRUST.opts) and not ctx.resilient_parsing:
             if not Path(HOSTS).is_file():
                 raise FirstStart
+            require_consent(Path(HOSTS), HOSTS, is_trusted=bool(args))
             args = [HOSTS]
         return super().parse_args(ctx, args)
 
@@ -212,7 +222,7 @@ class Commands(click.Group):
     epilog=_EPILOG,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    params=[_VERBOSE, _LOG_FILE],
+    params=[_TRUST, _VERBOSE, _LOG_FILE],
 )
 @click.version_option(__version__, "-V", "--version", prog_name="gconsole")
 def gconsole() -> None:

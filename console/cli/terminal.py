@@ -1,4 +1,4 @@
-"""The terminal of the command line: checks before the TUI starts, progress lines, sanitised output."""
+"""The terminal of the command line: checks and questions before the TUI starts, progress lines, sanitised output."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
 import click
@@ -39,6 +40,32 @@ def print_text(text: str, *, err: bool = False, nl: bool = True, is_document: bo
     if not is_document:
         text = "\n".join(map(without_secrets, text.split("\n")))
     click.echo(text, err=err, nl=nl)
+
+
+def require_consent(path: Path, name: str, *, is_trusted: bool) -> None:
+    """Ask whether to use a file that was found; without a terminal `is_trusted` is the answer.
+
+    Raises UsageError without an agreement, and ConfigError for an invalid file.
+    """
+    from ..config import strict_modes
+    from ..config.document import check, read
+    from ..config.schema import shown
+
+    strict_modes.mark_found(path)
+    document = read(path, name)
+    named = strict_modes.powers(check(document))
+    if not named or strict_modes.is_agreed(document):
+        return
+    if not is_trusted:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            text = f"{name} was found in this folder, and sets {strict_modes.keys_of(named)}"
+            raise click.UsageError(f"{text}; if you wrote it, run: gconsole --trust")
+        print_text(printable(f"{os.path.realpath(path)} was found in this folder, and sets:"), err=True)
+        for setting in named:
+            print_text(printable(f"  {setting.origin}  {setting.key} = {shown(setting.value)}"), err=True)
+        if not click.confirm("Use it? This is not asked again until the file changes", default=False, err=True):
+            raise click.UsageError(f"{name} is not used; to use other nodes, name them: gconsole TARGET")
+    strict_modes.agree(document)
 
 
 def clear_inherited_size() -> None:

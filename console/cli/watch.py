@@ -108,4 +108,4 @@ def _program() -> list[str]:
     script = shutil.which(sys.argv[0]) if sys.argv else None
     if script is not None and Path(script).name.startswith("gconsole") and os.access(script, os.X_OK):
         return [str(Path(script).absolute())]
-    return [sys.executable, "-m", "gconsole"]
+    return [sys.executable, "-P", "-m", "gconsole"]

@@ -18,6 +18,7 @@ from .nodeset import NodeAddress, expand
 from .nodeset_parser import BadNodeSet
 from .schema import BadValue, Key, all_keys, keys, nearest, per_node_sections, sections, variables
 from .sections import Section
+from .strict_modes import require_agreement
 
 _TARGET = Origin("target")
 _PREFIX = "GCONSOLE_"
@@ -89,7 +90,11 @@ def target_key(target: str) -> str:
 def configure(
     document: Document, contents: Contents, forced: Mapping[str, Setting], warnings: tuple[str, ...] = ()
 ) -> Config:
-    """The Config of a checked document; `forced` has the overriding settings by full name."""
+    """The Config of a checked document; `forced` has the overriding settings by full name.
+
+    Raises ConfigError for a file that was found and lacks an agreement.
+    """
+    require_agreement(document, contents)
     return _assemble(contents, forced, cluster=document.path.stem, path=document.path, warnings=warnings)
 
 

@@ -36,6 +36,15 @@ def wheel_dir() -> Path:
     return platformdirs.user_cache_path("gconsole") / "wheels"
 
 
+#: SHA-256 of the binaries in the wheels of this release, by name, version and architecture.
+_PINNED: Final = {
+    (PSUTIL, "7.2.2", "x86_64"): "8085c743a77f6059be6d18d54317ccce2e715425bb5f15aa8835770463d6b9fd",
+    (PSUTIL, "7.2.2", "aarch64"): "463d351dd4b4d93957d30a7b645dd0bccd09276fd5d26c0ebd8c10e5088ba1a3",
+    (PY_SPY, "0.4.3", "x86_64"): "a41205d4925beafd108e1ace85e66c0a1a7adbfcbebcd4441f07848b608886c0",
+    (PY_SPY, "0.4.3", "aarch64"): "ad6e22882e8dcaced4f0a76fef10d372645cc7b94c48a289ebe1bedb754774ed",
+}
+#: Bytes of a binary at most; one of py-spy has 8 MB.
+_MOST_BYTES: Final = 64 << 20
 #: The beginning of a 64-bit ELF file, and e_machine by architecture (elf.h).
 _ELF64: Final = b"\x7fELF\x02"
 _MACHINES: Final = {"x86_64": b"\x3e\0", "aarch64": b"\xb7\0"}
@@ -60,7 +69,9 @@ class Binary:
             data = self._read()
         except (OSError, zipfile.BadZipFile, zlib.error, IndexError) as error:
             raise UnreadableBinary(f"cannot read {self.source}: {error}; remove it and run gconsole bundle") from error
-        if data[:5] != _ELF64 or data[18:20] != _MACHINES[self.arch]:
+        if self.source.suffix == ".whl":
+            self._check_pinned(data)
+        elif data[:5] != _ELF64 or data[18:20] != _MACHINES[self.arch]:
             raise UnreadableBinary(f"{self.source}: {self.name} in it is not a program for {self.arch}; remove it")
         return data
 
@@ -69,7 +80,14 @@ class Binary:
             return self.source.read_bytes()
         with zipfile.ZipFile(self.source) as wheel:
             inside = [name for name in wheel.namelist() if name.endswith(_INSIDE_WHEEL[self.name])]
-            return wheel.read(inside[0])
+            with wheel.open(inside[0]) as file:
+                return file.read(_MOST_BYTES)
+
+    def _check_pinned(self, data: bytes) -> None:
+        pinned = _PINNED.get((self.name, importlib.metadata.version(self.name), self.arch))
+        if hashlib.sha256(data).hexdigest() != pinned:
+            text = f"the SHA-256 of {self.name} in it is not that of this release; remove it and run gconsole bundle"
+            raise UnreadableBinary(f"{self.source}: {text}")
 
     @cached_property
     def digest(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import hashlib
+import importlib.metadata
 import lzma
 import os
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from gconsole.fleet.deploy import binaries
 from gconsole.fleet.deploy.binaries import Binary, UnreadableBinary
 from gconsole_remote.agent.binaries import PSUTIL, PY_SPY, BinaryStore
 from gconsole_remote.agent.cache import BlobWriter, Cache
@@ -232,10 +234,29 @@ def test_close_removes_a_partial_binary(tmp_path):
     assert kept(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", [b"#!/bin/sh\nid\n", b"\x7fELF\x02" + b"\0" * 13 + b"\xb7\0", b""])
-def test_wheel_without_a_program_for_its_architecture_is_rejected(tmp_path, content):
+@pytest.mark.parametrize("content", [b"#!/bin/sh\nid\n", b"\x7fELF\x02" + b"\0" * 13 + b"\x3e\0", b""])
+def test_wheel_with_another_program_than_that_of_the_release_is_rejected(tmp_path, content):
     wheel = tmp_path / "py_spy-0.4.3-py2.py3-none-manylinux_2_5_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("py_spy-0.4.3.data/scripts/py-spy", content)
-    with pytest.raises(UnreadableBinary, match="not a program for x86_64"):
+    with pytest.raises(UnreadableBinary, match="SHA-256 of py-spy in it is not that of this release"):
         _ = Binary("py-spy", "x86_64", wheel).content
+
+
+def test_installed_script_is_not_sent_as_a_program(tmp_path):
+    (tmp_path / "py-spy").write_text("#!/bin/sh\nid\n")
+    with pytest.raises(UnreadableBinary, match="not a program for x86_64"):
+        _ = Binary("py-spy", "x86_64", tmp_path / "py-spy").content
+
+
+def test_checksums_of_the_required_versions_are_part_of_the_release():
+    required = {name: importlib.metadata.version(name) for name in (PSUTIL, PY_SPY)}
+    assert set(binaries._PINNED) == {
+        (name, version, arch) for name, version in required.items() for arch in binaries.ARCHES
+    }
+
+
+def test_installed_wheel_has_the_program_of_the_release():
+    versions = {name: importlib.metadata.version(name) for name in (PSUTIL, PY_SPY)}
+    installed = {(binary.name, binary.arch): binary.digest for binary in binaries._installed()}
+    assert installed == {(name, ARCH): binaries._PINNED[name, version, ARCH] for name, version in versions.items()}
