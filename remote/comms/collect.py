@@ -9,6 +9,7 @@ import threading
 import time
 
 from ..clocks import stamps
+from ..proc import limited
 from ..proc.environ import EnvironReader
 from ..proc.procfs import GONE
 from . import flight_recorder, flight_recorder_sources, nccl_log, nccl_ras
@@ -139,13 +140,13 @@ class CollectivesReader(object):
                 raise SourceError("timed_out", "the rank is stopped, so its worker server cannot respond")
             listeners = flight_recorder_sources.find_sockets(self._procfs, rank.pid, threads)
             data = flight_recorder_sources.read_dumps(self._procfs, listeners, deadline)
-            dumps = [(flight_recorder.parse(dump, deadline), len(dump)) for dump in data]
+            dumps = [(self._parse(dump, deadline), len(dump)) for dump in data]
         except GONE + (PermissionError,):
             return False
         except SourceError as error:
             self._post_failure(rank, "worker_server", error)
             return False
-        except flight_recorder.BadDump as error:
+        except ValueError as error:
             self._post_failure(rank, "worker_server", SourceError("unreadable", "its worker server: %s" % error))
             return False
         dumps = [(dump, size) for dump, size in dumps if dump.held or dump.groups]
@@ -171,7 +172,7 @@ class CollectivesReader(object):
             for path in flight_recorder_sources.paths(env, number):
                 dump = dump or flight_recorder_sources.read_file(self._procfs, rank.pid, uid, path, started)
             if dump is not None:
-                parsed = flight_recorder.parse(dump.data, deadline)
+                parsed = self._parse(dump.data, deadline)
                 took = int((time.monotonic() - began) * 1e9)
                 self._post_dump(rank, "fr_dump", parsed, dump.written, took, len(dump.data))
         except GONE:
@@ -179,8 +180,13 @@ class CollectivesReader(object):
         except SourceError as error:
             if error.status != "stale":  # of a previous job
                 self._post_failure(rank, "fr_dump", error)
-        except flight_recorder.BadDump as error:
+        except ValueError as error:
             self._post_failure(rank, "fr_dump", SourceError("unreadable", "its dump: %s" % error))
+
+    def _parse(self, data: bytes, deadline: float) -> "FlightRecorderDump":
+        """A dump. Raises ValueError."""
+        dump = flight_recorder.FlightRecorderDump
+        return limited.parse(dump, lambda data: flight_recorder.parse(data, deadline), data)
 
     def _started_ns(self, rank: "RankRef") -> "int | None":
         """CLOCK_REALTIME of the rank's start, ns; None if the uptime cannot be read."""
@@ -232,7 +238,7 @@ class CollectivesReader(object):
             log, folder = nccl_log.nccl_log_of(env, pid, self._hostname), nccl_log.inspector_folder_of(env)
             if log and os.path.exists(root + "/" + log):
                 logs.setdefault(root + "/" + log, ("nccl_log", uid))
-            for path in nccl_log.matches(root + "/" + os.path.join(folder, "*-pid%d.log" % pid)) if folder else ():
+            for path in nccl_log.matches("*-pid%d.log" % pid, root + "/" + folder) if folder else ():
                 logs.setdefault(path, ("inspector", uid))
         for source, patterns in (("nccl_log", self._request.logs), ("inspector", self._request.inspector)):
             for pattern in patterns:

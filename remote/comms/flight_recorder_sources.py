@@ -31,7 +31,8 @@ THREAD = b"pt_workerserver\n"
 _ACCEPT = {"x86_64": ("43", "288"), "aarch64": ("202", "242")}
 #: Handlers that return a Flight Recorder dump: of any backend, and of NCCL.
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
-MAX_BYTES = 64 << 20
+#: Of one dump; one of 20,000 operations takes 12 MiB as JSON.
+MAX_BYTES = 16 << 20
 #: Polls of the thread, and seconds between them: it may be between two accepts.
 POLLS, POLL_S = 5, 0.02
 _MAX_HEAD = 1 << 16

@@ -1,9 +1,11 @@
 """NCCL's logs of a rank: their tails, the COLL lines of NCCL_DEBUG and the JSON lines of NCCL Inspector."""
 
+import fnmatch
 import glob
 import json
 import os
 import re
+from itertools import islice
 
 from ..proc.user_files import RightsOf, open_regular_at
 from .values import SourceError, count, figure, text
@@ -11,13 +13,15 @@ from .values import SourceError, count, figure, text
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from re import Match
-    from typing import Any, Mapping
+    from typing import Any, Iterator, Mapping
 
     Groups = dict[tuple[str, str, str], tuple[str, int, int]]  # (host, pid, address): (id, rank, size)
 
 VARIABLES = ("NCCL_DEBUG_FILE", "NCCL_INSPECTOR_DUMP_DIR", "NCCL_INSPECTOR_ENABLE")
 #: Bytes read from the end of a log; number of logs of one kind per node.
 MAX_TAIL, MAX_FILES = 1 << 20, 64
+#: Names in folders that a glob reads: a user may create any number of folders.
+MAX_NAMES = 20_000
 #: Bytes read from the beginning of a log, which has the Init lines of the communicators.
 MAX_HEAD = 1 << 18
 
@@ -48,17 +52,35 @@ def inspector_folder_of(env: "Mapping[str, str]") -> "str | None":
     return env.get("NCCL_INSPECTOR_DUMP_DIR") if env.get("NCCL_INSPECTOR_ENABLE") == "1" else None
 
 
-def matches(pattern: str) -> "list[str]":
-    """The newest files of a glob."""
+def matches(pattern: str, folder: str = "") -> "list[str]":
+    """The newest files of a glob, below a folder whose name is taken literally; of `MAX_NAMES` names that are read."""
     files = []
-    for path in glob.iglob(pattern):
+    for path in _glob(folder, pattern.strip("/").split("/"), [MAX_NAMES]):
         try:
             files.append((os.stat(path).st_mtime_ns, path))
         except OSError:
             continue  # deleted meanwhile
-        if len(files) >= 16 * MAX_FILES:
-            break
     return [path for _, path in sorted(files, reverse=True)[:MAX_FILES]]
+
+
+def _glob(folder: str, parts: "list[str]", left: "list[int]") -> "Iterator[str]":
+    """As glob.iglob, which reads every folder that a pattern leads to, however many there are."""
+    names = parts[:1]
+    if glob.has_magic(parts[0]):
+        try:
+            with os.scandir(folder or "/") as entries:
+                names = [entry.name for entry in islice(entries, left[0])]
+        except OSError:
+            return
+        left[0] -= len(names)
+        names = fnmatch.filter(names, parts[0])
+    for name in names:
+        path = folder + "/" + name
+        if len(parts) == 1:
+            yield path
+        else:
+            for inner in _glob(path, parts[1:], left):
+                yield inner
 
 
 def read_tail(path: str, source: str, uid: "int | None" = None) -> "LogTail":

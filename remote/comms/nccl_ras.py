@@ -12,6 +12,7 @@ must name one of its ranks.
 import json
 import re
 
+from ..proc import limited
 from ..proc.numbers import parse_count
 from . import sockets
 from .values import SourceError, count, text
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
 
 PORT = 28028
 VARIABLES = ("NCCL_RAS_ADDR", "NCCL_RAS_ENABLE")
-MAX_BYTES = 64 << 20
+MAX_BYTES = 16 << 20
 #: Mapped by every process that uses NCCL. Reading the socket tables takes 10 ms on a busy node, so only these have
 #: theirs read.
 _LIBRARIES = (b"libcuda.so", b"libnccl.so")
-_MAX_MAPS = 16 << 20
 #: Seconds. RAS timeout per leg (its default is 5): the response takes that long if a node is gone.
 LEG_TIMEOUT_S = 2
 #: Attempts. With several jobs on one port, chance decides which one responds.
@@ -92,7 +92,7 @@ def find_socket(procfs: "ProcFs", pid: int, env: "Mapping[str, str]") -> "Listen
 
 def _may_use_nccl(procfs: "ProcFs", pid: int) -> bool:
     try:
-        maps = procfs.read(pid, "maps", _MAX_MAPS)
+        maps = procfs.maps(pid)
     except OSError:
         return False
     return any(name in maps for name in _LIBRARIES)
@@ -105,8 +105,8 @@ def query_status(
     for _ in range(TRIES):
         data = _query(procfs, listener, deadline)
         try:
-            status = parse(data)
-        except BadRasResponse as error:
+            status = limited.parse(RasStatus, parse, data)
+        except ValueError as error:
             raise SourceError("unreadable", "RAS: %s" % error)
         named = {group["pid"] for group in status.groups}
         if not named - {None} or named & pids:

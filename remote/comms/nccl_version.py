@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 #: start; there are only two attempts, because reading the maps of a process takes milliseconds.
 FIRST_S, AGAIN_S = 10.0, 60.0
 
-_LIBRARY = re.compile(rb"(/\S*/libnccl\.so[^\s(]*)")
 _NUMBERED = re.compile(r"/libnccl\.so\.(\d+\.\d+[0-9.]*)$")
 _PIP_FOLDER = "/nvidia/nccl/lib/"
 _PIP_NAME = re.compile(r"nvidia_nccl_cu\d+-(\d[0-9a-z.]*)\.dist-info$")
@@ -53,12 +52,17 @@ class NcclVersions(object):
 
 
 def loaded_version(procfs: "ProcFs", pid: int) -> "str | None":
-    """Version of the NCCL library that a process has mapped; None if there is none or it is unknown."""
+    """Version of the NCCL library that a process has mapped; None if there is none or it is unknown.
+
+    The search takes linear time: a path may be as long as all of maps.
+    """
     try:
-        match = _LIBRARY.search(procfs.read(pid, "maps", 16 << 20))
-        if match is None:
+        maps = procfs.maps(pid)
+        index = maps.find(b"/libnccl.so")
+        if index < 0:
             return None
-        path = match.group(1).decode("utf-8", "replace")
+        start = maps.find(b"/", maps.rfind(b"\n", 0, index) + 1)
+        path = (maps[start:index] + maps[index : index + 256].split(None, 1)[0]).decode("utf-8", "replace")
         numbered = _NUMBERED.search(path)
         if numbered is not None:
             return numbered.group(1)

@@ -102,7 +102,7 @@ class EnvironReader(object):
         """The images that may define `environ`, in link order: the program (copy relocation), libc."""
         program = os.fsencode(self.procfs.link(pid, "exe"))
         images: dict[int, tuple[int, tuple[bytes, bytes]]] = {}
-        for line in self.procfs.read(pid, "maps", 16 << 20).split(b"\n"):
+        for line in self.procfs.maps(pid).split(b"\n"):
             fields = line.split(None, 5)
             if len(fields) < 6 or fields[2].strip(b"0"):  # without a file, or not its beginning
                 continue
@@ -125,7 +125,7 @@ class EnvironReader(object):
         for (pointer,) in struct.iter_unpack("<Q", array):
             offset = pointer - env_start
             if env_start and 0 <= offset < len(block):
-                yield block[offset : block.find(b"\0", offset)]
+                yield block[offset : offset + LONGEST_VALUE + 256].partition(b"\0")[0]
             else:
                 yield _string(fd, pointer, pages)
 

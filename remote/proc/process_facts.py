@@ -162,7 +162,7 @@ class ProcessExaminer(object):
             env = self.environ.static(entry.pid)[0]
             if self.process_filter:
                 entry.carries = env.get(self.process_filter[0]) == self.process_filter[1]
-            return claim_of(env, "") is not None and b"libpython" in self.procfs.read(entry.pid, "maps", 16 << 20)
+            return claim_of(env, "") is not None and b"libpython" in self.procfs.maps(entry.pid)
         except PermissionError:
             return False
 

@@ -11,6 +11,8 @@ GONE = (FileNotFoundError, ProcessLookupError)
 SECRETS = ("password", "passwd", "secret", "token", "api_key", "apikey", "access_key", "credential")
 
 MAX_CMDLINE = 512
+#: Bytes of maps that are read of a process; one with torch and all libraries of CUDA has 0.5 MB.
+MOST_MAPS = 8 << 20
 
 #: A thread of the kernel itself (linux/sched.h); in a container pid 2 is an ordinary process.
 PF_KTHREAD = 0x00200000
@@ -111,6 +113,10 @@ class ProcFs(object):
             return b"".join(parts)
         finally:
             os.close(fd)
+
+    def maps(self, pid: "int | str") -> bytes:
+        """The mappings of a process, at most about `MOST_MAPS`. A path in it may be as long: search in linear time."""
+        return self.read(pid, "maps", MOST_MAPS)
 
     def read_at_once(self, pid: "int | str", name: str) -> bytes:
         """The bytes of a file that the kernel makes in one piece (stat, status, wchan, comm): one read."""

@@ -197,7 +197,7 @@ def version_of(procfs: "ProcFs", pid: int) -> "PythonVersion | None":
         program = _EXECUTABLE.match(os.path.basename(procfs.link(pid, "exe")))
         if program:
             return PythonVersion(*program.groups())
-        library = _LIBRARY.search(procfs.read(pid, "maps", 1 << 22))
+        library = _LIBRARY.search(procfs.maps(pid))
     except OSError:
         return None  # gone, or not readable
     return PythonVersion(*library.groups()) if library else None

@@ -261,7 +261,7 @@ class _Living(object):
     def _has_torch(self, pid: int) -> bool:
         """Whether a process may have loaded torch, as a launcher has."""
         try:
-            return b"/torch/" in self._procfs.read(pid, "maps", 4 << 20)
+            return b"/torch/" in self._procfs.maps(pid)
         except GONE:
             return False
         except OSError:

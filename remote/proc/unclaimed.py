@@ -19,7 +19,6 @@ COMPUTE, SCRIPT, SERVICE = "compute", "script", "service"
 FIRST_S, LAST_S = 4.0, 128.0
 #: Processes whose libraries are read per tick: the maps of one take up to some milliseconds.
 MOST = 32
-_MAPS_BYTES = 16 << 20
 
 _LIBRARIES = re.compile(
     rb"/(?:libtorch(?:_python|_cpu|_cuda|_hip)?|libc10|libcuda|libcudart|libnccl|librccl|libamdhip64|libtensorflow\w*"
@@ -78,7 +77,7 @@ class UnclaimedProcesses(object):
         if pause_s > LAST_S:
             del self._due[entry.key]
         try:
-            has_libraries = _LIBRARIES.search(self._procfs.read(entry.pid, "maps", _MAPS_BYTES)) is not None
+            has_libraries = _LIBRARIES.search(self._procfs.maps(entry.pid)) is not None
         except OSError:
             return False  # ended, or not readable
         if not has_libraries or _IDLE.search(" ".join(entry.details.argv[:4])):

@@ -33,6 +33,7 @@ PLACES = {
     ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, from `gconsole run start`",
     ("agent/gpu_process.py", "os.fork"): "a child that calls NVML, which may hang or crash",
     ("agent/bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
+    ("proc/limited.py", "os.fork"): "a child that parses large input of a user, with limits of memory and CPU time",
     ("agent/linger.py", "os.fork"): "the agent detaches from its channel",
     ("agent/bootstrap.py", "compile"): "the agent's own modules, out of the bundle whose SHA-256 was checked",
     ("agent/bootstrap.py", "exec"): "the same",

@@ -1,0 +1,203 @@
+"""Input of one user of a node that needs a lot of CPU time or memory: the agent's use of both is bounded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gconsole_remote.comms import collect, flight_recorder, flight_recorder_sources, nccl_log
+from gconsole_remote.comms.values import SourceError
+from gconsole_remote.proc import limited
+from gconsole_remote.proc.environ import EnvironReader
+from gconsole_remote.proc.procfs import ProcFs
+
+#: Maps a file whose path consists of 50,000 folders, each of one letter, on a file system that ends with the process.
+MAPS_A_LONG_PATH = """
+import mmap, os, time
+for _ in range(50_000):
+    os.mkdir("a"); os.chdir("a")
+file = open("x", "wb+")
+file.write(b"x" * 4096); file.flush()
+mapped = mmap.mmap(file.fileno(), 4096)
+print("ready", flush=True)
+time.sleep(600)
+"""
+#: Every reader of maps, in a process that may use some seconds of CPU time.
+READS_MAPS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+from gconsole_remote.comms import nccl_ras, nccl_version
+from gconsole_remote.proc import programs
+from gconsole_remote.proc.environ import EnvironReader
+from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.proc.unclaimed import _LIBRARIES
+procfs, pid = ProcFs(), int(sys.argv[1])
+assert max(map(len, procfs.read(pid, "maps", 1 << 26).split(b"\\n"))) > 100_000
+assert nccl_version.loaded_version(procfs, pid) is None
+assert _LIBRARIES.search(procfs.read(pid, "maps", 1 << 26)) is None
+assert not nccl_ras._may_use_nccl(procfs, pid)
+programs.version_of(procfs, pid)
+EnvironReader(procfs, ["RANK"]).locate(pid)
+print("read")
+"""
+
+
+@contextmanager
+def mapping_of_a_long_path(folder: Path) -> Iterator[int]:
+    """A process with one."""
+    script = 'mount -t tmpfs none "$1" && cd "$1" && exec "$2" -c "$3"'
+    argv = ["unshare", "-m", "sh", "-c", script, "sh", str(folder), sys.executable, MAPS_A_LONG_PATH]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a file system")
+def test_path_of_100_kb_in_maps_is_searched_in_linear_time(tmp_path: Path) -> None:
+    with mapping_of_a_long_path(tmp_path) as pid:
+        argv = [sys.executable, "-c", READS_MAPS, str(pid)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr
+
+
+# -- dumps -------------------------------------------------------------------------------------------------------------
+
+#: Texts whose values take 20 to 64 times as much memory.
+EXPANDING = {
+    "lists in JSON": b'{"entries":[' + b"[]," * (5 << 20) + b"[]]}",
+    "objects in JSON": b'{"entries":[' + b"{}," * (5 << 20) + b"{}]}",
+    "lists in a pickle": b"\x80\x02(" + b"]" * (15 << 20) + b"l.",
+}
+READS_A_DUMP = """
+import resource, sys, time
+from gconsole_remote.comms import collect, flight_recorder
+data = open(sys.argv[1], "rb").read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+reader = collect.CollectivesReader(collect.CollectivesRequest({}), "c", [], None, print, time.monotonic() + 120)
+try:
+    reader._parse(data, time.monotonic() + 120)
+except ValueError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before >> 10)
+"""
+
+
+@pytest.mark.parametrize("data", EXPANDING.values(), ids=EXPANDING)
+def test_dump_that_expands_takes_no_memory_of_the_agent(tmp_path: Path, data: bytes) -> None:
+    assert len(data) < flight_recorder_sources.MAX_BYTES
+    path = tmp_path / "dump"
+    path.write_bytes(data)
+    argv = [sys.executable, "-c", READS_A_DUMP, str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    reason, grown_mib = done.stdout.splitlines()
+    assert reason == "needs more than 256 MiB of memory or 5 s of CPU time"
+    assert int(grown_mib) < 16
+
+
+def test_dump_of_64_mib_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "dump"
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    with pytest.raises(SourceError, match="exceeds 16 MiB"):
+        flight_recorder_sources.read_file(ProcFs(), os.getpid(), os.getuid(), str(path), None)
+
+
+def test_large_dump_is_parsed_in_a_child_as_in_the_agent() -> None:
+    entry = b'{"profiling_name":"nccl:all_reduce","record_id":%d,"pg_id":0,"process_group":["0","default_pg"]}'
+    data = b'{"version":"2.5","entries":[' + b",".join(entry % number for number in range(20_000)) + b"]}"
+    assert len(data) > limited.SMALL
+    reader = collect.CollectivesReader(
+        collect.CollectivesRequest({}), "c", [], ProcFs(), lambda facts: None, time.monotonic() + 120
+    )
+    made = reader._parse(data, time.monotonic() + 120)
+    assert isinstance(made, flight_recorder.FlightRecorderDump)
+    assert vars(made) == vars(flight_recorder.parse(data))
+    with pytest.raises(ValueError, match="invalid JSON"):
+        reader._parse(data[:-1], time.monotonic() + 120)
+
+
+class Endless:
+    """An object that takes all CPU time to be parsed."""
+
+    def __init__(self, data: bytes) -> None:
+        while data:
+            pass
+
+
+def test_parser_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(limited.SMALL + 1)
+    monkeypatch.setattr(limited, "MOST_CPU_S", 1)
+    with pytest.raises(ValueError, match="of CPU time"):
+        limited.parse(Endless, Endless, data)
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that are read from now on."""
+    folders: list[str] = []
+    scandir = os.scandir
+
+    def scan(folder: str) -> object:
+        folders.append(folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    return folders
+
+
+def test_folder_of_nccl_inspector_is_no_pattern(scanned: list[str]) -> None:
+    env = {"NCCL_INSPECTOR_ENABLE": "1", "NCCL_INSPECTOR_DUMP_DIR": "/*" * 7}
+    reader = collect.CollectivesReader(
+        collect.CollectivesRequest({}), "c", [], ProcFs(), lambda facts: None, time.monotonic() + 120
+    )
+    reader._logged = [(SimpleNamespace(pid=os.getpid(), ns_pid=None), env)]
+    assert reader._log_paths() == []
+    assert len(scanned) <= 1
+
+
+def test_pattern_reads_a_bounded_number_of_names(
+    tmp_path: Path, scanned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_log, "MAX_NAMES", 100)
+    for number in range(300):
+        (tmp_path / f"folder{number}" / "inner").mkdir(parents=True)
+    assert nccl_log.matches(f"{tmp_path}/*/*/*.log") == []
+    assert len(scanned) <= 101
+
+
+def test_pattern_finds_the_newest_files(tmp_path: Path) -> None:
+    for number in range(3):
+        folder = tmp_path / f"job[{number}]"
+        folder.mkdir()
+        (folder / f"rank-pid{number}.log").touch()
+        os.utime(folder / f"rank-pid{number}.log", (number, number))
+    assert nccl_log.matches(f"{tmp_path}/job*/*.log") == [
+        f"{tmp_path}/job[{number}]/rank-pid{number}.log" for number in (2, 1, 0)
+    ]
+    assert nccl_log.matches("*-pid1.log", f"{tmp_path}/job[1]") == [f"{tmp_path}/job[1]/rank-pid1.log"]
+
+
+# -- environments ------------------------------------------------------------------------------------------------------
+
+
+def test_many_pointers_into_one_long_variable_copy_little() -> None:
+    block = b"RANK=" + b"7" * (1 << 20) + b"\0"
+    reader = EnvironReader(SimpleNamespace(read=lambda pid, name: block), ["RANK"])
+    array = b"".join((4096).to_bytes(8, "little") for _ in range(8192))
+    assert sum(map(len, reader._strings(1, -1, array, 4096))) < 64 << 20
