@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ..records import (
-    ClockBins,
-    ClockCost,
-    ClockSnapshot,
-    ClockSource,
     Collective,
     Connection,
     Gap,
-    GpuClock,
     GpuEvent,
     Log,
     Node,
@@ -55,45 +49,6 @@ EVENT_BYTES: Final = 1 << 10
 UNKNOWN_S, UNKNOWN_BURST = 100.0, 20_000
 #: Warnings about malformed input per second and node, and burst.
 WARNINGS_S, WARNINGS_BURST = 0.5, 20
-
-
-#: Largest valid value, and latest valid instant in ns (year 2116): beyond them sums over all nodes overflow.
-MAX_VALUE: Final = 1e18
-MAX_INSTANT: Final = 1 << 62
-#: Pre-filter on the record's bytes; almost no valid record matches.
-_LARGE: Final = re.compile(rb"\d[eE]\+?\d|[5-9]\d{18}|\d{20}")
-_CLOCKS: Final = (ClockBins, ClockSnapshot, ClockSource, ClockCost, GpuClock)
-
-
-def is_out_of_range(record: Record, line: bytes) -> bool:
-    """Whether a record, received as `line`, has an impossible value or instant.
-
-    Values watched in a training loop may be anything: a diverging loss is valid.
-    """
-    if not (0 <= record.t <= MAX_INSTANT and 0 <= record.mono <= MAX_INSTANT):
-        return True
-    if _LARGE.search(line) is None:
-        return False
-    fields = msgspec.structs.asdict(record)
-    fields.pop("watched", None)
-    return _is_large(fields, isinstance(record, _CLOCKS))
-
-
-def _is_large(value: Any, check_integers: bool) -> bool:
-    match value:
-        case bool():
-            return False
-        case float():
-            return abs(value) > MAX_VALUE
-        case int():
-            return check_integers and abs(value) > MAX_INSTANT
-        case dict():
-            return any(_is_large(item, check_integers) for item in value.values())
-        case tuple() | list():
-            return any(_is_large(item, check_integers) for item in value)
-        case msgspec.Struct():
-            return _is_large(msgspec.structs.asdict(value), check_integers)
-    return False
 
 
 class TokenBucket:

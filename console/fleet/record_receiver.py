@@ -19,11 +19,10 @@ from ..records import (
     Log,
     Mark,
     NodeState,
-    RawRecord,
     decode,
 )
 from ..text.sanitize import printable
-from .quotas import WARNINGS_BURST, WARNINGS_S, NodeQuota, TokenBucket, is_out_of_range
+from .quotas import WARNINGS_BURST, WARNINGS_S, NodeQuota, TokenBucket
 
 #: Kinds that only the console may publish.
 _CONSOLE_KINDS = (ConsoleRecord, NodeState, Mark, Finding, ClockWindow, ClockNode)
@@ -61,26 +60,38 @@ class RecordReceiver:
         try:
             record = decode(line)
         except BadRecord as error:
-            self._warn(f"invalid record: {printable(str(error)[:500])}")
+            self._reject(error)
             return None
         record.node, record.agent, record.rx = self._node, self.agent, rx
-        if record.seq <= self.last_seq:
-            return None  # received before the reconnect
-        if record.seq > self.last_seq + 1:
-            self._skip_to(record.seq - 1, "link", "records did not arrive")
-        self.last_seq = record.seq
+        if not self._is_next(record.seq):
+            return None
         if isinstance(record, _CONSOLE_KINDS) or (isinstance(record, Log) and record.source in _CONSOLE_SOURCES):
             self._warn(f"record kind reserved for the console: {type(record).__name__}")
             return None
         refusal = self.quota.refusal(record, len(line))
-        if refusal is None and not isinstance(record, RawRecord) and is_out_of_range(record, line):
-            refusal = "value out of range"
         if refusal is not None:
             self._publish_gap("limit", f"rejected: {refusal}", record.seq, record.seq, 1)
             return None
         if self._pending:
             self._publish_pending()
         return record
+
+    def _reject(self, error: BadRecord) -> None:
+        """Report an invalid record, and count it as lost if it has a number."""
+        if error.seq is not None and not self._is_next(error.seq):
+            return
+        self._warn(f"invalid record: {printable(str(error)[:500])}")
+        if error.seq is not None:
+            self._publish_gap("limit", "rejected: invalid record", error.seq, error.seq, 1)
+
+    def _is_next(self, seq: int) -> bool:
+        """Whether `seq` was not received before a reconnect; counts the numbers in between as lost."""
+        if seq <= self.last_seq:
+            return False
+        if seq > self.last_seq + 1:
+            self._skip_to(seq - 1, "link", "records did not arrive")
+        self.last_seq = seq
+        return True
 
     def skip(self, first: int, last: int, reason: str) -> bool:
         """Handle the agent's report of dropped records. False if they are not the next ones."""

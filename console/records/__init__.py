@@ -87,7 +87,11 @@ class RawRecord(_UnknownRecord):
 
 
 class BadRecord(ValueError):
-    """An invalid record of a known kind; the message names the first invalid field."""
+    """An invalid record; the message names the first invalid field. `seq` is its number, None if that is unreadable."""
+
+    def __init__(self, text: str, seq: int | None = None) -> None:
+        super().__init__(text)
+        self.seq = seq
 
 
 def decode(line: bytes) -> AnyRecord | RawRecord:
@@ -98,9 +102,9 @@ def decode(line: bytes) -> AnyRecord | RawRecord:
     try:
         return _decoder.decode(line)
     except msgspec.ValidationError as error:
-        raw = _unknown(line)
-        if raw is None:
-            raise BadRecord(str(error)) from error
+        raw = _head(line)
+        if raw is None or raw.kind in KINDS:
+            raise BadRecord(str(error), raw.seq if raw else None) from error
         return raw
     except UNREADABLE as error:
         raise BadRecord(str(error)) from error
@@ -110,13 +114,11 @@ _head_decoder = msgspec.json.Decoder(_UnknownRecord)
 _field_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _unknown(line: bytes) -> RawRecord | None:
+def _head(line: bytes) -> RawRecord | None:
     try:
         head = _head_decoder.decode(line)
         line.decode()  # msgspec does not check the fields it skips, and the line is written as received
     except UNREADABLE:
-        return None
-    if head.kind in KINDS:
         return None
     return RawRecord(head.kind, head.node, head.agent, head.seq, head.rx, raw=line)
 

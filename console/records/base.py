@@ -14,6 +14,13 @@ import msgspec
 #: 64-bit bounds, because records of nodes are untrusted.
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+#: Beyond these bounds sums over all nodes overflow; `Nanos` and `Span` are ns. Values that a training loop defines have
+#: none: a loss may diverge.
+Float = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
+Nanos = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+Span = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+#: CLOCK_REALTIME or CLOCK_MONOTONIC_RAW, ns; up to the year 2116.
+Instant = Span
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -34,6 +41,6 @@ class Record(msgspec.Struct, kw_only=True, tag_field="kind"):
     node: str = ""  # the node's name in hosts.toml; "" for the console's own records
     agent: str = ""  # random id of this run of the agent
     seq: Count = 0  # unique with `agent`, from 1, without gaps
-    t: Int = 0  # CLOCK_REALTIME of the node, ns
-    mono: Int = 0  # CLOCK_MONOTONIC_RAW of the node, ns
+    t: Instant = 0  # CLOCK_REALTIME of the node, ns
+    mono: Instant = 0  # CLOCK_MONOTONIC_RAW of the node, ns
     rx: Int = 0  # CLOCK_REALTIME of the console when the record arrived, ns

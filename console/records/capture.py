@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from .base import Count, Int, Record
+from .base import Count, Float, Int, Record
 
 StackStatus = Literal[
     "ok",  # read
@@ -85,15 +85,15 @@ class Stack(Record, tag="stack", kw_only=True):
     proc_state: str | None = None  # the kernel's letter
     wchan: str | None = None  # kernel function the main thread sleeps in, if readable
     syscall: str | None = None  # current system call, by name or number; None while running, or if not readable
-    cpu_s: float | None = None  # CPU time of all threads
-    cpu_delta_s: float | None = None  # CPU time since the previous sample
+    cpu_s: Float | None = None  # CPU time of all threads
+    cpu_delta_s: Float | None = None  # CPU time since the previous sample
     ctx_switches: Count | None = None  # voluntary and involuntary, main thread, since it began
     ctx_switches_delta: Count | None = None  # context switches of the main thread since the previous sample
     written_bytes: Count | None = None  # to files, pipes and sockets since it began (wchar of /proc/PID/io)
     tracer_pid: Count | None = None  # pid of its debugger; 0: none
     frozen: bool | None = None  # its cgroup is frozen; None: not read
-    throttled_s: float | None = None  # time for which the CPU quota of its cgroup has throttled it so far
-    memory_stalled_s: float | None = None  # time for which all of its cgroup waited for memory so far (PSI)
+    throttled_s: Float | None = None  # time for which the CPU quota of its cgroup has throttled it so far
+    memory_stalled_s: Float | None = None  # time for which all of its cgroup waited for memory so far (PSI)
     memory_limit_hits: Count | None = None  # how often its cgroup has reached a memory limit so far
     swapped_bytes: Count | None = None  # memory of the process that is swapped out
     thread_id: Count | None = None  # pthread's
@@ -102,7 +102,7 @@ class Stack(Record, tag="stack", kw_only=True):
     thread_state: str | None = None  # the kernel's letter for this thread
     thread_wchan: str | None = None  # kernel function this thread sleeps in
     thread_syscall: str | None = None  # system call of this thread, by name or number
-    thread_slept_s: float | None = None  # s; it had not run for at least this long when its stack was read
+    thread_slept_s: Float | None = None  # s; it had not run for at least this long when its stack was read
     thread_read_bytes: Count | None = None  # read by this thread since it began (rchar of its /proc io file)
     thread_faults: Count | None = None  # page faults of this thread since it began
     waits_for: tuple[WaitTarget, ...] | None = None  # what its system call waits for; None: not read, or in none
@@ -185,10 +185,10 @@ class Collective(Record, tag="collective", kw_only=True):
     time_created_ns: Int | None = None  # when it was enqueued
     time_discovered_started_ns: Int | None = None  # when the watchdog saw it started
     time_discovered_completed_ns: Int | None = None  # when the watchdog saw it completed
-    duration_ms: float | None = None  # on the device; with TORCH_NCCL_ENABLE_TIMING
+    duration_ms: Float | None = None  # on the device; with TORCH_NCCL_ENABLE_TIMING
     red_op: str | None = None  # reduction: sum, prod, max, min, avg or custom; in NCCL's log
     stream: str | None = None  # address of the CUDA stream in its process; in NCCL's log
-    busbw_gbs: float | None = None  # bus bandwidth reported by Inspector, GB/s
+    busbw_gbs: Float | None = None  # bus bandwidth reported by Inspector, GB/s
     timeout_ms: Count | None = None  # the group's timeout
     thread_name: str | None = None  # thread that enqueued it
     frames: tuple[StackFrame, ...] | None = None  # call stack, outermost first; not in JSON dumps

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from .base import Count, Int, Record
+from .base import Count, Float, Nanos, Record, Span
 
 ProbeMethod = Literal["udp", "ssh"]
 #: Source of arrival stamps: the kernel on both sides, user space on at least one, or the remote end of an SSH channel.
@@ -26,17 +26,17 @@ Daemon = Literal["chrony", "ntpd", "timesyncd", "ptp4l", "kernel"]
 class Point(msgspec.Struct, array_like=True, frozen=True):
     """One one-way delay: time, and apparent offset of the remote clock, both relative to the bases of the record."""
 
-    at: Int  # ns after `ClockBins.base`, on the probing node's clock
-    ahead: Int  # ns beyond `ClockBins.ahead`: remote minus local clock
+    at: Nanos  # ns after `ClockBins.base`, on the probing node's clock
+    ahead: Nanos  # ns beyond `ClockBins.ahead`: remote minus local clock
 
 
 class Exchange(msgspec.Struct, array_like=True, frozen=True):
     """One request and reply: t1 sent, t2 received remotely, t3 replied remotely, t4 received."""
 
-    t1: Int  # ns after `ClockBins.base`
-    ahead: Int  # t2 - t1 - `ClockBins.ahead`, ns
-    turn: Int  # t3 - t2, on the remote clock, ns
-    rtt: Int  # (t4 - t1) - (t3 - t2), ns
+    t1: Nanos  # ns after `ClockBins.base`
+    ahead: Nanos  # t2 - t1 - `ClockBins.ahead`, ns
+    turn: Nanos  # t3 - t2, on the remote clock, ns
+    rtt: Nanos  # (t4 - t1) - (t3 - t2), ns
 
 
 class ClockBin(msgspec.Struct, array_like=True, frozen=True):
@@ -51,7 +51,7 @@ class ClockBin(msgspec.Struct, array_like=True, frozen=True):
     sent: Count  # requests sent in this bin
     got: Count  # replies that arrived in this bin, causal or not
     noncausal: Count
-    mismatch_ns: Count | None  # median |spacing received - spacing sent|, forward, of the fastest neighbours
+    mismatch_ns: Span | None  # median |spacing received - spacing sent|, forward, of the fastest neighbours
 
 
 class ClockBins(Record, tag="clock_bins", kw_only=True):
@@ -66,9 +66,9 @@ class ClockBins(Record, tag="clock_bins", kw_only=True):
     method: ProbeMethod = "udp"  # udp: probes; ssh: pings over the SSH connections
     stamps: Stamps  # source of arrival stamps: kernel_rx, user or ssh
     family: Literal["ipv4", "ipv6"] | None = None  # address family of the probes; None over SSH
-    base: Int  # MONOTONIC_RAW of `node` at the start of the first bin, ns
-    base_real: Int  # CLOCK_REALTIME of `node` at that instant, ns
-    ahead: Int  # clock of `dst` minus clock of `node`, rounded, ns
+    base: Nanos  # MONOTONIC_RAW of `node` at the start of the first bin, ns
+    base_real: Nanos  # CLOCK_REALTIME of `node` at that instant, ns
+    ahead: Nanos  # clock of `dst` minus clock of `node`, rounded, ns
     bin_ms: Count  # length of a bin, milliseconds
     bins: tuple[ClockBin, ...]  # consecutive bins of exchanges, the oldest first
     cadence_us: Count  # effective interval of triples; longer than configured while above `cpu_cap_pct`
@@ -84,16 +84,16 @@ class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
     and immediately after a step of CLOCK_REALTIME.
     """
 
-    real: Int  # CLOCK_REALTIME, ns
-    monotonic: Int  # CLOCK_MONOTONIC, ns
-    raw: Int  # CLOCK_MONOTONIC_RAW, ns: the middle of the bracket
-    boot: Int  # CLOCK_BOOTTIME, ns
-    width_ns: Count  # length of the bracket in which the clocks were read
+    real: Nanos  # CLOCK_REALTIME, ns
+    monotonic: Nanos  # CLOCK_MONOTONIC, ns
+    raw: Nanos  # CLOCK_MONOTONIC_RAW, ns: the middle of the bracket
+    boot: Nanos  # CLOCK_BOOTTIME, ns
+    width_ns: Span  # length of the bracket in which the clocks were read
     reads: Count  # bracketed reads since the last record
-    step_ns: Int = 0  # largest step of CLOCK_REALTIME against MONOTONIC_RAW between two reads; signed
-    slew_ppm: float | None = None  # CLOCK_REALTIME against MONOTONIC_RAW since the last record
-    timens_monotonic_ns: Int | None = None  # offsets of the agent's time namespace; None without kernel support
-    timens_boot_ns: Int | None = None  # offset of CLOCK_BOOTTIME in that namespace
+    step_ns: Nanos = 0  # largest step of CLOCK_REALTIME against MONOTONIC_RAW between two reads; signed
+    slew_ppm: Float | None = None  # CLOCK_REALTIME against MONOTONIC_RAW since the last record
+    timens_monotonic_ns: Nanos | None = None  # offsets of the agent's time namespace; None without kernel support
+    timens_boot_ns: Nanos | None = None  # offset of CLOCK_BOOTTIME in that namespace
     timens: str | None = None  # the namespace; processes in another one read other clocks
 
 
@@ -106,11 +106,11 @@ class ClockSource(Record, tag="clock_source", kw_only=True):
 
     daemon: Daemon | None  # time service that runs; None if none was found
     synced: bool | None  # True if it is synchronised; None if not reported
-    offset_ns: Int | None = None  # system clock minus true time, estimated by the daemon
-    bound_ns: Count | None = None  # largest error, from the values of the service
+    offset_ns: Nanos | None = None  # system clock minus true time, estimated by the daemon
+    bound_ns: Span | None = None  # largest error, from the values of the service
     source: str | None = None  # the server, reference clock or grandmaster it follows
     stratum: Count | None = None  # distance from a reference clock, in servers
-    frequency_ppm: float | None = None  # frequency correction
+    frequency_ppm: Float | None = None  # frequency correction
     text: str = ""  # why a value is unknown, or the daemon's error
 
 
@@ -124,16 +124,16 @@ class GpuClock(Record, tag="gpu_clock", kw_only=True):
 
     index: Count  # number of the GPU on its node, as in NVML
     uuid: str | None  # UUID of the GPU; None if the driver did not report it
-    gpu_ns: Int | None = None  # the timer
-    raw: Int | None = None  # MONOTONIC_RAW of `node` at that instant, ns
-    real: Int | None = None  # CLOCK_REALTIME of `node` at that instant, ns
-    ahead_ns: Int | None = None  # timer minus CLOCK_REALTIME
-    bound_ns: Count | None = None  # half the bracket, `step_ns`, and the error of reading CLOCK_REALTIME
-    width_ns: Count | None = None  # length of the bracket in which the clocks were read
-    step_ns: Count | None = None  # resolution of the timer, measured by a kernel
+    gpu_ns: Nanos | None = None  # the timer
+    raw: Nanos | None = None  # MONOTONIC_RAW of `node` at that instant, ns
+    real: Nanos | None = None  # CLOCK_REALTIME of `node` at that instant, ns
+    ahead_ns: Nanos | None = None  # timer minus CLOCK_REALTIME
+    bound_ns: Span | None = None  # half the bracket, `step_ns`, and the error of reading CLOCK_REALTIME
+    width_ns: Span | None = None  # length of the bracket in which the clocks were read
+    step_ns: Span | None = None  # resolution of the timer, measured by a kernel
     reads: Count | None = None  # brackets, of which the tightest counts
-    drift_ppm: float | None = None  # (rate of the timer / rate of MONOTONIC_RAW - 1) * 1e6, since the first read
-    drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this
+    drift_ppm: Float | None = None  # (rate of the timer / rate of MONOTONIC_RAW - 1) * 1e6, since the first read
+    drift_bound_ppm: Float | None = None  # |error of drift_ppm| is at most this
     error: str | None = None  # the failed call of the driver; None if the read succeeded
     simulated: bool = False  # True for simulated data
 
@@ -144,11 +144,11 @@ class ClockCost(Record, tag="clock_cost", kw_only=True):
     Rejected packets, which get no reply, are counted by reason.
     """
 
-    cpu_pct: float  # CPU time of the probing thread, of one core
-    tx_packets_s: float  # packets sent
-    rx_packets_s: float  # packets received
-    tx_bytes_s: float  # UDP payload
-    records_bytes_s: float  # clock records, as written to the console
+    cpu_pct: Float  # CPU time of the probing thread, of one core
+    tx_packets_s: Float  # packets sent
+    rx_packets_s: Float  # packets received
+    tx_bytes_s: Float  # UDP payload
+    records_bytes_s: Float  # clock records, as written to the console
     cadence_us: Count  # effective; 0 while this node only replies
     bad_tag: Count = 0  # packets rejected since the last record: invalid tag or format
     unnamed: Count = 0  # from an address that is not a peer
@@ -165,17 +165,17 @@ class ClockWindow(Record, tag="clock_window", kw_only=True):
 
     window_id: Count  # number of the window; the same for all edges of one window
     dst: str  # node at the far end of the edge
-    centre: Int  # MONOTONIC_RAW of `node`, ns
-    width_ns: Count  # length of the window
-    alpha: float | None = None  # rate of the far clock in the near one's, near 1.0
-    beta_ns: Int | None = None  # far minus near clock at `centre`, MONOTONIC_RAW
-    bound_ns: Count | None = None  # |error of beta_ns| is at most this
-    repeat_ns: Count | None = None  # largest deviation of four interleaved parts: repeatability, not accuracy
+    centre: Nanos  # MONOTONIC_RAW of `node`, ns
+    width_ns: Span  # length of the window
+    alpha: Float | None = None  # rate of the far clock in the near one's, near 1.0
+    beta_ns: Nanos | None = None  # far minus near clock at `centre`, MONOTONIC_RAW
+    bound_ns: Span | None = None  # |error of beta_ns| is at most this
+    repeat_ns: Span | None = None  # largest deviation of four interleaved parts: repeatability, not accuracy
     pairs: Count = 0  # requests sent
     kept: Count = 0  # causal exchanges with a reply
     lost: Count = 0  # requests without a reply
-    min_rtt_ns: Count | None = None  # shortest round trip
-    residual_ns: Int | None = None  # against the network solution; None if the edge is in no loop
+    min_rtt_ns: Span | None = None  # shortest round trip
+    residual_ns: Nanos | None = None  # against the network solution; None if the edge is in no loop
     flagged: bool = False  # inconsistent with the network solution
     method: ProbeMethod = "udp"  # udp or ssh
     stamps: Stamps  # source of arrival stamps: kernel_rx, user or ssh
@@ -192,17 +192,17 @@ class ClockNode(Record, tag="clock_node", kw_only=True):
 
     window_id: Count  # number of the window; the same for all edges of one window
     reference: str  # node whose clock is the reference
-    at_mono: Int  # MONOTONIC_RAW of `node` at the centre of the window, ns
-    at_common: Int | None = None  # common time at `at_mono`, ns
-    alpha: float | None = None  # common ns per ns of `mono`, near 1.0
-    offset_ns: Int | None = None  # CLOCK_REALTIME minus the reference's, at the centre; 0 for the reference
-    drift_ppm: float | None = None  # (rate of this node's clock / rate of the common clock - 1) * 1e6
-    drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this, over this window alone
-    bound_ns: Count | None = None  # |error of at_common| is at most this, at the centre
-    repeat_ns: Count | None = None  # largest deviation between parts of the window: repeatability, not accuracy
-    r_squared: float | None = None  # of the fit, for other tools; not a measure of accuracy
+    at_mono: Nanos  # MONOTONIC_RAW of `node` at the centre of the window, ns
+    at_common: Nanos | None = None  # common time at `at_mono`, ns
+    alpha: Float | None = None  # common ns per ns of `mono`, near 1.0
+    offset_ns: Nanos | None = None  # CLOCK_REALTIME minus the reference's, at the centre; 0 for the reference
+    drift_ppm: Float | None = None  # (rate of this node's clock / rate of the common clock - 1) * 1e6
+    drift_bound_ppm: Float | None = None  # |error of drift_ppm| is at most this, over this window alone
+    bound_ns: Span | None = None  # |error of at_common| is at most this, at the centre
+    repeat_ns: Span | None = None  # largest deviation between parts of the window: repeatability, not accuracy
+    r_squared: Float | None = None  # of the fit, for other tools; not a measure of accuracy
     edges: Count = 0  # edges used in this window
-    min_rtt_ns: Count | None = None  # shortest round trip of the best edge
+    min_rtt_ns: Span | None = None  # shortest round trip of the best edge
     method: ClockMethod = "probe"  # probe, ssh, ntp, ptp or system: what the estimate rests on
     stamps: Stamps | None = None  # source of arrival stamps of its edges
     status: NodeStatus = "ok"  # ok, stale, no_data, inconsistent, or island (not connected to the reference)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .base import Count, Int, Record
+from .base import Count, Float, Int, Record
 
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["certain", "likely", "possible", "none"]
@@ -17,7 +17,7 @@ class ConsoleRecord(Record, tag="console", kw_only=True):
     version: str  # of gconsole
     state: Literal["started", "ended"] = "started"  # started or ended
     hang_models: tuple[str, ...] = ()  # [hang] models in force, for replay
-    min_frozen_s: float = 5.0  # [hang] min_frozen_s in force, for replay
+    min_frozen_s: Float = 5.0  # [hang] min_frozen_s in force, for replay
 
 
 class Log(Record, tag="log", kw_only=True):

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from .base import Count, Int, Record
+from .base import Count, Float, Int, Record
 from .event import Severity
 
 GpuEventKind = Literal[
@@ -33,13 +33,13 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
     pci_bus_id: str | None = None  # PCI address
     serial: str | None = None  # serial number of the board
     mem_total_bytes: Count | None = None  # GPU memory
-    power_limit_w: float | None = None  # effective
-    power_limit_min_w: float | None = None  # smallest limit that can be set
-    power_limit_max_w: float | None = None  # largest limit that can be set
-    power_limit_default_w: float | None = None  # limit after a reset
-    max_sm_clock_mhz: float | None = None  # maximum SM clock
-    max_mem_clock_mhz: float | None = None  # maximum memory clock
-    max_video_clock_mhz: float | None = None  # maximum video clock
+    power_limit_w: Float | None = None  # effective
+    power_limit_min_w: Float | None = None  # smallest limit that can be set
+    power_limit_max_w: Float | None = None  # largest limit that can be set
+    power_limit_default_w: Float | None = None  # limit after a reset
+    max_sm_clock_mhz: Float | None = None  # maximum SM clock
+    max_mem_clock_mhz: Float | None = None  # maximum memory clock
+    max_video_clock_mhz: Float | None = None  # maximum video clock
     pcie_gen: Count | None = None  # current; lower when idle
     pcie_width: Count | None = None  # lanes in use
     pcie_gen_max: Count | None = None  # maximum of GPU and slot
@@ -59,8 +59,8 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
     fabric_faults: tuple[str, ...] = ()  # of a GPU that has joined it: what is wrong, by the driver's health mask
     ecc_mode: bool | None = None  # True if ECC is on
     persistence: bool | None = None  # True if persistence mode is on
-    temp_slowdown_c: float | None = None  # GPU temperature at which the hardware lowers the clocks
-    mem_temp_max_c: float | None = None  # memory temperature at which the driver lowers the clocks
+    temp_slowdown_c: Float | None = None  # GPU temperature at which the hardware lowers the clocks
+    mem_temp_max_c: Float | None = None  # memory temperature at which the driver lowers the clocks
     sram_threshold_exceeded: bool | None = None  # True if uncorrected SRAM errors exceeded the vendor's threshold
     compute_mode: str | None = None  # default, prohibited, exclusive_process
     lost: str | None = None  # why the driver cannot reach it; None while reachable
@@ -74,33 +74,33 @@ class Gpu(Record, tag="gpu", kw_only=True):
 
     index: Count  # number of the GPU on its node, as in NVML
     uuid: str  # UUID of the GPU or MIG device
-    util_pct: float | None = None  # share of the driver's last sample period with a kernel running
-    mem_util_pct: float | None = None  # share of that period in which memory was read or written
-    encoder_pct: float | None = None  # utilisation of the video encoder
-    decoder_pct: float | None = None  # utilisation of the video decoder
+    util_pct: Float | None = None  # share of the driver's last sample period with a kernel running
+    mem_util_pct: Float | None = None  # share of that period in which memory was read or written
+    encoder_pct: Float | None = None  # utilisation of the video encoder
+    decoder_pct: Float | None = None  # utilisation of the video decoder
     mem_used_bytes: Count | None = None  # GPU memory in use
     bar1_used_bytes: Count | None = None  # memory mapped for access over PCIe
-    power_w: float | None = None  # power of the board; on most GPUs the driver's average over one second
-    power_instant_w: float | None = None  # instantaneous power of the GPU
-    energy_j: float | None = None  # energy used since the driver was loaded
-    temp_c: float | None = None  # temperature of the GPU
-    mem_temp_c: float | None = None  # temperature of the memory
-    temp_margin_c: float | None = None  # degrees below the nearest temperature at which clocks are lowered (T.Limit)
-    fan_pct: float | None = None  # speed of the fan, of its maximum
-    sm_clock_mhz: float | None = None  # clock of the multiprocessors
-    mem_clock_mhz: float | None = None  # clock of the memory
-    video_clock_mhz: float | None = None  # clock of the video engines
+    power_w: Float | None = None  # power of the board; on most GPUs the driver's average over one second
+    power_instant_w: Float | None = None  # instantaneous power of the GPU
+    energy_j: Float | None = None  # energy used since the driver was loaded
+    temp_c: Float | None = None  # temperature of the GPU
+    mem_temp_c: Float | None = None  # temperature of the memory
+    temp_margin_c: Float | None = None  # degrees below the nearest temperature at which clocks are lowered (T.Limit)
+    fan_pct: Float | None = None  # speed of the fan, of its maximum
+    sm_clock_mhz: Float | None = None  # clock of the multiprocessors
+    mem_clock_mhz: Float | None = None  # clock of the memory
+    video_clock_mhz: Float | None = None  # clock of the video engines
     pstate: Count | None = None  # performance state; 0 is the fastest
     clocks_event_reasons: tuple[str, ...] = ()  # why clocks are below maximum, the driver's names
-    clocks_event_share_pct: dict[str, float] = msgspec.field(default_factory=dict)  # share of the last tick, by reason
-    sm_pct: float | None = None  # busy SMs (GPM)
-    sm_occupancy_pct: float | None = None  # resident warps of the maximum (GPM)
-    tensor_pct: float | None = None  # time in which tensor cores were active (GPM)
-    dram_pct: float | None = None  # memory bandwidth in use, of the maximum (GPM)
-    pcie_rx_bytes_s: float | None = None  # PCIe traffic to the GPU
-    pcie_tx_bytes_s: float | None = None  # PCIe traffic from the GPU
-    nvlink_rx_bytes_s: float | None = None  # all links together, payload
-    nvlink_tx_bytes_s: float | None = None  # all links together, payload
+    clocks_event_share_pct: dict[str, Float] = msgspec.field(default_factory=dict)  # share of the last tick, by reason
+    sm_pct: Float | None = None  # busy SMs (GPM)
+    sm_occupancy_pct: Float | None = None  # resident warps of the maximum (GPM)
+    tensor_pct: Float | None = None  # time in which tensor cores were active (GPM)
+    dram_pct: Float | None = None  # memory bandwidth in use, of the maximum (GPM)
+    pcie_rx_bytes_s: Float | None = None  # PCIe traffic to the GPU
+    pcie_tx_bytes_s: Float | None = None  # PCIe traffic from the GPU
+    nvlink_rx_bytes_s: Float | None = None  # all links together, payload
+    nvlink_tx_bytes_s: Float | None = None  # all links together, payload
     ecc_corrected_volatile: Count | None = None  # corrected memory errors since the driver was loaded
     ecc_uncorrected_volatile: Count | None = None  # uncorrected memory errors since the driver was loaded
     ecc_corrected_aggregate: Count | None = None  # over the GPU's lifetime
@@ -116,7 +116,7 @@ class Gpu(Record, tag="gpu", kw_only=True):
     nvlink_crc_errors: Count | None = None  # CRC errors of all links
     nvlink_replay_errors: Count | None = None  # replayed packets of all links
     nvlink_recovery_errors: Count | None = None  # recoveries of all links
-    grown: dict[str, int] = msgspec.field(default_factory=dict)  # counter: gain since the previous tick
+    grown: dict[str, Count] = msgspec.field(default_factory=dict)  # counter: gain since the previous tick
     recovery_action: str | None = None  # required by the driver: none, gpu_reset, node_reboot, …
     simulated: bool = False  # True for simulated data
 
@@ -124,10 +124,10 @@ class Gpu(Record, tag="gpu", kw_only=True):
 class Digest(msgspec.Struct, frozen=True):
     """Statistics of one metric over one second."""
 
-    min: float
-    mean: float
-    max: float
-    last: float
+    min: Float
+    mean: Float
+    max: Float
+    last: Float
 
 
 class GpuDigest(Record, tag="gpu_digest", kw_only=True):
@@ -159,9 +159,9 @@ class GpuLink(Record, tag="gpu_link", kw_only=True):
     link: Count  # number of the link on the GPU
     up: bool | None = None  # True if the link is up
     version: Count | None = None  # NVLink generation
-    speed_bytes_s: float | None = None  # one direction, as reported by the driver
-    rx_bytes_s: float | None = None  # payload, since the previous record
-    tx_bytes_s: float | None = None  # payload, since the previous record
+    speed_bytes_s: Float | None = None  # one direction, as reported by the driver
+    rx_bytes_s: Float | None = None  # payload, since the previous record
+    tx_bytes_s: Float | None = None  # payload, since the previous record
     crc_errors: Count | None = None  # CRC errors
     replay_errors: Count | None = None  # replayed packets
     recovery_errors: Count | None = None  # link recoveries
@@ -173,7 +173,7 @@ class GpuLink(Record, tag="gpu_link", kw_only=True):
     failed_recoveries: Count | None = None  # recoveries after which the link was down
     effective_errors: Count | None = None  # errors that remained after error correction
     symbol_errors: Count | None = None  # received symbols with errors, before correction
-    grown: dict[str, int] = msgspec.field(default_factory=dict)  # counter: gain since the previous record
+    grown: dict[str, Count] = msgspec.field(default_factory=dict)  # counter: gain since the previous record
 
 
 class GpuEvent(Record, tag="gpu_event", kw_only=True):
@@ -209,7 +209,7 @@ class GpuProcess(Record, tag="gpu_process", kw_only=True):
     start_ticks: Count | None = None  # start time of the process, in clock ticks after boot; None if it is not visible
     comm: str | None = None  # name of the process, at most 15 characters
     mem_used_bytes: Count | None = None  # GPU memory of the process
-    sm_pct: float | None = None  # SM utilisation by the process, since the previous reading
+    sm_pct: Float | None = None  # SM utilisation by the process, since the previous reading
     job: str | None = None  # job of its rank, if it belongs to one
     attempt: Count | None = None  # attempt of that rank
     rank: Count | None = None  # the rank it belongs to

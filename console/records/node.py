@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from .base import Count, Int, Missing, Record
+from .base import Count, Float, Int, Missing, Record
 
 State = Literal["expected", "connecting", "ok", "lost", "failed", "removed"]
 
@@ -75,19 +75,19 @@ class Host(Record, tag="host", kw_only=True):
     Rates are since the previous tick, None at the first.
     """
 
-    cpu_pct: float | None = None  # all CPUs together, 0 to 100
-    load_1m: float | None = None  # load average of one minute
+    cpu_pct: Float | None = None  # all CPUs together, 0 to 100
+    load_1m: Float | None = None  # load average of one minute
     mem_used_bytes: Count | None = None  # total minus available
     mem_available_bytes: Count | None = None  # memory available without swapping
     swap_used_bytes: Count | None = None  # swap in use
-    cpu_stall_pct: float | None = None  # share of the last 10 s in which a task waited for a CPU (PSI)
-    mem_stall_pct: float | None = None  # share of the last 10 s in which a task waited for memory (PSI)
-    io_stall_pct: float | None = None  # share of the last 10 s in which a task waited for I/O (PSI)
-    disk_read_bytes_s: float | None = None  # whole physical disks
-    disk_write_bytes_s: float | None = None  # whole physical disks
-    net_rx_bytes_s: float | None = None  # traffic to physical interfaces; if there are none, to all but loopback
-    net_tx_bytes_s: float | None = None  # traffic from the same interfaces
-    uptime_s: float | None = None  # time since the node was started
+    cpu_stall_pct: Float | None = None  # share of the last 10 s in which a task waited for a CPU (PSI)
+    mem_stall_pct: Float | None = None  # share of the last 10 s in which a task waited for memory (PSI)
+    io_stall_pct: Float | None = None  # share of the last 10 s in which a task waited for I/O (PSI)
+    disk_read_bytes_s: Float | None = None  # whole physical disks
+    disk_write_bytes_s: Float | None = None  # whole physical disks
+    net_rx_bytes_s: Float | None = None  # traffic to physical interfaces; if there are none, to all but loopback
+    net_tx_bytes_s: Float | None = None  # traffic from the same interfaces
+    uptime_s: Float | None = None  # time since the node was started
     processes: Count | None = None  # processes visible to the agent
     unreadable: Count | None = None  # Python processes of other users that the agent may not read
 
@@ -95,9 +95,9 @@ class Host(Record, tag="host", kw_only=True):
 class AgentCost(Record, tag="agent_cost", kw_only=True):
     """Cost of the agent on the node, each tick; the first record ends the agent's first full tick."""
 
-    cpu_pct: float | None = None  # CPU time of the agent, of one core, since the previous record
+    cpu_pct: Float | None = None  # CPU time of the agent, of one core, since the previous record
     rss_bytes: Count | None = None  # resident memory of the agent
-    tx_bytes_s: float | None = None  # sent to the console
+    tx_bytes_s: Float | None = None  # sent to the console
     sample_interval_ms: Count  # effective interval; longer than configured while over the CPU budget
     hung: tuple[str, ...] = ()  # samplers whose last tick has not returned
-    watch_cpu_pct: float | None = None  # part of reading watched variables, over the last minute
+    watch_cpu_pct: Float | None = None  # part of reading watched variables, over the last minute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .base import Count, Int, Record
+from .base import Count, Float, Int, Record
 from .capture import StackFrame
 
 RankState = Literal["moving", "idle", "stopped", "uninterruptible", "zombie", "unknown", "waiting", "stuck"]
@@ -109,12 +109,12 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     start_ticks: Count  # start time of the process, in clock ticks after boot
     state: RankState  # moving, idle, stopped, uninterruptible, zombie or unknown
     proc_state: str | None = None  # the kernel's letter
-    cpu_pct: float | None = None  # CPU time of all threads, of one core, over the last tick
+    cpu_pct: Float | None = None  # CPU time of all threads, of one core, over the last tick
     rss_bytes: Count | None = None  # resident memory of the process
     threads: Count | None = None  # number of threads
-    ctx_switches_s: float | None = None  # voluntary and involuntary, main thread
+    ctx_switches_s: Float | None = None  # voluntary and involuntary, main thread
     wchan: str | None = None  # kernel function it sleeps in, if readable
-    slept_s: float | None = None  # s; its main thread has not run for at least this long; only in its first record
+    slept_s: Float | None = None  # s; its main thread has not run for at least this long; only in its first record
     step: Int | None = None  # from the watched step counter; None without one
     watched: dict[str, Watched] | None = None  # [watch] locals by name, as last read; without undefined ones
     watched_at: Int | None = None  # time of that read, CLOCK_REALTIME of the node, ns

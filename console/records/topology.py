@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from .base import Count, Int, Record
+from .base import Count, Float, Int, Record
 
 #: nvlink: NVLinks between a GPU and the other end; pcie: path of a device to its CPU; peer: distance and peer-to-peer
 #: access of two GPUs of a node; numa: two NUMA nodes.
@@ -40,7 +40,7 @@ class Link(Record, tag="link", kw_only=True):
     links: tuple[Count, ...] = ()  # nvlink: their numbers on the GPU
     up: tuple[Count, ...] = ()  # nvlink: the ones that are up
     version: Count | None = None  # nvlink: generation
-    speed_bytes_s: float | None = None  # nvlink: one link, one direction, as reported by the driver
+    speed_bytes_s: Float | None = None  # nvlink: one link, one direction, as reported by the driver
     gen: Count | None = None  # pcie: current; lower when idle, which alone is not a change
     width: Count | None = None  # pcie: lanes in use
     gen_max: Count | None = None  # maximum of device and slot
@@ -72,16 +72,16 @@ class Nic(Record, tag="nic", kw_only=True):
     rdma: bool = False  # True for an RDMA port
     state: str | None = None  # active, init, armed, down; of an interface up, down, …; gone
     physical_state: str | None = None  # linkup, polling, disabled, …
-    rate_bytes_s: float | None = None  # speed of the link in one direction; None while it is down
+    rate_bytes_s: Float | None = None  # speed of the link in one direction; None while it is down
     link_layer: str | None = None  # InfiniBand, Ethernet
     netdev: str | None = None  # the interface of the same port
     gid: str | None = None  # global identifier of the port
     pci_bus_id: str | None = None  # PCI address
     numa_node: Int | None = None  # nearest NUMA node; None if not reported
-    rx_bytes_s: float | None = None  # traffic to the port
-    tx_bytes_s: float | None = None  # traffic from the port
-    rx_packets_s: float | None = None  # packets received
-    tx_packets_s: float | None = None  # packets sent
+    rx_bytes_s: Float | None = None  # traffic to the port
+    tx_bytes_s: Float | None = None  # traffic from the port
+    rx_packets_s: Float | None = None  # packets received
+    tx_packets_s: Float | None = None  # packets sent
     symbol_errors: Count | None = None  # symbols received with errors
     link_downed: Count | None = None  # times the link went down
     link_recoveries: Count | None = None  # times the link recovered
@@ -95,4 +95,4 @@ class Nic(Record, tag="nic", kw_only=True):
     cnp_sent: Count | None = None  # congestion notifications, RoCE
     cnp_handled: Count | None = None  # congestion notifications that were obeyed, RoCE
     ecn_marked: Count | None = None  # packets that arrived with a congestion mark
-    grown: dict[str, int] = msgspec.field(default_factory=dict)  # counter: gain since the previous read
+    grown: dict[str, Count] = msgspec.field(default_factory=dict)  # counter: gain since the previous read

@@ -351,9 +351,20 @@ async def test_deeply_nested_frames_are_reported_without_closing_the_connection(
 def test_impossible_values_are_rejected_but_a_diverging_loss_is_accepted(record: Record):
     node = Node()
     assert node.say(record) is None
-    assert node.gaps[0].source == "limit"
+    assert [(gap.source, gap.first_seq, gap.last_seq) for gap in node.gaps] == [("limit", 1, 1)]
     loss = RankStat(job="j", rank=0, pid=1, start_ticks=1, state="moving", watched={"loss": 1e200}, t=1, mono=1)
     assert node.say(loss) is not None
+
+
+def test_an_invalid_record_counts_as_lost_once_and_hides_no_lost_records():
+    node = Node()
+    node.say(Host(cpu_pct=1.0, t=1, mono=1))
+    invalid = b'{"kind":"host","seq":4,"t":1,"mono":1,"cpu_pct":"much"}'
+    for _ in range(2):  # the second time as after a reconnect
+        assert node.intake.receive(invalid, 1) is None
+    assert [(gap.source, gap.first_seq, gap.last_seq) for gap in node.gaps] == [("link", 2, 3), ("limit", 4, 4)]
+    assert node.say(Host(cpu_pct=1.0, t=2, mono=2), seq=5) is not None
+    assert len(node.gaps) == 2
 
 
 @pytest.mark.parametrize("event", [Log(source="kernel", text="x"), JobNode(job="j", index=0, state="running")])

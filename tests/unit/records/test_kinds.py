@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from gconsole.records import KINDS, AnyRecord, End, GpuEvent, Job, Link, Log, Nic, Process, Rank, RawRecord
@@ -66,3 +67,20 @@ def test_gone_and_event_are_derived_from_the_record_fields():
     assert is_gone(Nic(device="eth0", port=0, state="gone")) and is_event(Nic(device="eth0", port=0, state="gone"))
     assert not is_event(Log(source="job", text="x")) and is_event(Log(source="kernel", text="x"))
     assert is_event(GpuEvent(event="xid", severity="error", text="x"))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_number_of_a_record_has_bounds_but_for_watched_values(kind: str):
+    pending: list[Any] = [
+        field.type for field in msgspec.inspect.type_info(KINDS[kind]).fields if field.name != "watched"
+    ]
+    while pending:
+        described = pending.pop()
+        if isinstance(described, msgspec.inspect.FloatType | msgspec.inspect.IntType):
+            assert (described.ge, described.le) != (None, None)
+        for name in ("types", "fields", "item_types"):
+            pending += [getattr(item, "type", item) for item in getattr(described, name, ())]
+        for name in ("item_type", "key_type", "value_type", "type"):
+            inner = getattr(described, name, None)
+            if isinstance(inner, msgspec.inspect.Type):
+                pending.append(inner)
