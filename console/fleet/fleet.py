@@ -24,6 +24,7 @@ from .clocks.schedule import ProbeSchedule
 from .deploy.binaries import Binaries
 from .deploy.send_binaries import Staging
 from .gc_sweep import GcSweep
+from .liveness_timer import LivenessTimer
 from .node_link import NodeLink
 from .pod_events import PodEvents
 from .survey import NodeReply, request_reply
@@ -55,7 +56,8 @@ class Fleet:
         self.recordings = recordings
         self._crashed = left
         self._adopted: set[str] = set()  # nodes whose lingering agent was requested
-        self._login_limiter = LoginLimiter(config.ssh.max_connecting)
+        self._liveness_timer = LivenessTimer(hub)
+        self._login_limiter = LoginLimiter(config.ssh.max_connecting, lambda: self._liveness_timer.is_late)
         self._binaries = Binaries()
         self.staging = Staging(hub, self._binaries)
         self._prompt_user = prompt_user
@@ -85,7 +87,7 @@ class Fleet:
         link = NodeLink(
             node, self._transport("engine" if node.engine else node.ssh.transport), self.hub,
             self._binaries, self.staging.send_now, _snapshot_period_ms(self.config), last_agent,
-            gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock,
+            gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock, liveness_timer=self._liveness_timer,
         )  # fmt: skip
         self.links[node.name] = link
         link.start()

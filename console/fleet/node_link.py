@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -24,14 +23,20 @@ from . import quotas
 from .agent_connection import AgentConnection
 from .backoff import Backoff
 from .deploy import agent_payload, binaries
+from .liveness_timer import LivenessTimer
 from .record_receiver import RecordReceiver
 from .rpc import Frame, Ping, Rpc, failure_of
 from .wire import Hello
 
 _log = logging.getLogger(__name__)
 
-PING_S = 1.0
-#: Seconds of silence until a node is shown as lost. Pings go out every second; a loss must show within 3 s.
+#: Seconds between pings: at first and into silence; and of a node that sends records, to follow its clock.
+PING_S, CLOCK_PING_S = 1.0, 10.0
+#: Pings at the start, so that the shortest of some round trips gives the offset of the clock.
+FIRST_PINGS = 4
+#: Seconds without data until a ping asks for some; shorter than `SUSPECT_AFTER_S` by one check.
+PING_INTO_SILENCE_S = 0.9
+#: Seconds of silence until a node is shown as lost: a loss must show within 3 s.
 SILENT_S = 2.2
 #: Seconds of silence until the connection is closed, unless it is found dead earlier.
 DEAD_S = 10.0
@@ -53,8 +58,12 @@ class NodeLink:
         self, node: NodeConfig, transport: Transport, hub: Hub, offered: binaries.Binaries,
         staging: Callable[[NodeLink, str], None], snapshot_period_ms: int = 0,
         last_agent: tuple[str, int] | None = None, *, gpu_clock: bool = False,
+        liveness_timer: LivenessTimer | None = None,
     ) -> None:  # fmt: skip
-        """`last_agent`: an earlier console's agent on the node, and its last record that is already stored."""
+        """`last_agent`: an earlier console's agent on the node, and its last record that is already stored.
+
+        `liveness_timer`: the one of all nodes.
+        """
         self.node = node
         self.state: State = "expected"
         self.arch = ""
@@ -69,6 +78,8 @@ class NodeLink:
         self._warning_bucket = quotas.TokenBucket(quotas.WARNINGS_S, quotas.WARNINGS_BURST)
         self._suppressed = 0  # warnings suppressed since the last one
         self._rpc = Rpc(self._send)
+        self._liveness_timer = liveness_timer or LivenessTimer(hub)
+        self._pings, self._pinged_at = 0, 0.0  # on this connection: how many, and when the last (monotonic)
         self._attempt = 0
         self.failure: errors.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -183,38 +194,55 @@ class NodeLink:
             self._publish_state("ok")
             self.read_clocks_every(self._snapshot_period_ms)  # a lingering agent may have older settings
             self.follow_watch(self.node.watch)
-            await self._keep_alive(connection)
+            await self._serve(connection)
         finally:
             connection.close()
             self._rpc.abandon()
         raise connection.failure or errors.Lost("connection closed by peer")
 
-    async def _keep_alive(self, connection: AgentConnection) -> None:
-        """Ping every second and check twice as often: publish `lost` or `ok`, close a dead connection."""
+    async def _serve(self, connection: AgentConnection) -> None:
+        """Keep the connection alive until it ends: publish `lost` or `ok`, close it once it is dead."""
         monitor = LivenessMonitor(
-            connection.silent_s, connection.unacked, connection.answers, lambda: connection.end(_half_open()),
+            connection.silent_s, connection.unacked, connection.answers, lambda: self._give_up(connection),
             shown_s=SILENT_S, loses_records=self.node.agent.linger_s <= 0,
         )  # fmt: skip
+        self._pings = 0
+        unwatch = self._liveness_timer.add(lambda is_late: self._check(connection, monitor, is_late=is_late))
         try:
-            for tick in itertools.count():
-                if connection.ended.is_set():
-                    return
-                if tick % 2 == 0:
-                    self._rpc.ping()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(PING_S / 2):
-                        await connection.ended.wait()
-                        return
-                self._check_silence(connection.silent_s())
-                monitor.watch()
+            await connection.ended.wait()
         finally:
+            unwatch()
             await monitor.close()
 
-    def _check_silence(self, silent_s: float) -> None:
-        """Update the state after a silence; raises Lost after `DEAD_S`."""
+    def _give_up(self, connection: AgentConnection) -> None:
+        if not self._liveness_timer.is_late:  # else an answer may wait in the socket
+            connection.end(_half_open())
+
+    def _check(self, connection: AgentConnection, monitor: LivenessMonitor, *, is_late: bool) -> None:
+        """Ping into silence, and judge the silence unless the console itself is late."""
+        if connection.ended.is_set():
+            return
+        try:
+            self._ping_when_due(connection.silent_s())
+            if not is_late:
+                self._check_silence(connection, connection.silent_s())
+                monitor.watch()
+        except Exception as error:  # noqa: BLE001 - show bugs at the node, not in the timer of all nodes
+            connection.end(errors.Internal(internal_error(error, f"the link to {self.node.name}")))
+
+    def _ping_when_due(self, silent_s: float) -> None:
+        now = time.monotonic()
+        is_first = self._pings < FIRST_PINGS
+        period_s = PING_S if is_first or silent_s >= PING_INTO_SILENCE_S else CLOCK_PING_S
+        if self._pings == 0 or now - self._pinged_at >= period_s:
+            self._pings, self._pinged_at = self._pings + 1, now
+            self._rpc.ping()
+
+    def _check_silence(self, connection: AgentConnection, silent_s: float) -> None:
+        """Update the state after a silence; end the connection after `DEAD_S`."""
         if silent_s > DEAD_S:
-            raise errors.Lost(f"no data for {silent_s:.0f} s", "check the node and the network")
-        if silent_s > SILENT_S and self.state == "ok":
+            connection.end(errors.Lost(f"no data for {silent_s:.0f} s", "check the node and the network"))
+        elif silent_s > SILENT_S and self.state == "ok":
             self.failure = errors.Lost(f"no data for {silent_s:.1f} s")
             self._publish_state("lost")
         elif silent_s < PING_S and self.state == "lost":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 #: sshd's MaxStartups drops unauthenticated connections from ten on; a jump host counts those of every target.
 PER_JUMP_HOST = 8
+#: Seconds between two looks at whether the console is still late.
+LATE_PAUSE_S = 0.25
 
 
 class LoginSlot:
@@ -48,9 +50,13 @@ class LoginSlot:
 
 
 class LoginLimiter:
-    """At most `limit` handshakes at once, at most `PER_JUMP_HOST` behind one jump host."""
+    """At most `limit` handshakes at once, at most `PER_JUMP_HOST` behind one jump host.
 
-    def __init__(self, limit: int) -> None:
+    While `is_late()`, the console does not keep up with the nodes that it has, and no handshake begins.
+    """
+
+    def __init__(self, limit: int, is_late: Callable[[], bool] = lambda: False) -> None:
+        self._is_late = is_late
         self._all = asyncio.Semaphore(limit)
         self._jump_hosts: dict[str, asyncio.Semaphore] = {}
 
@@ -61,6 +67,8 @@ class LoginLimiter:
         slot = LoginSlot(*jump_slots, self._all)
         try:
             await slot.acquire()
+            while self._is_late():  # noqa: ASYNC110 - a state of the event loop, no event
+                await asyncio.sleep(LATE_PAUSE_S)
             yield slot
         finally:
             slot.leave()

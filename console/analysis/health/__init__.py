@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...config.sections import HealthConfig
 from ..finding import FindingDraft
-from .agent import agent_error
+from .agent import agent_error, console_late
 from .driver import driver_broken, gpu_missing, gpu_unusable
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
 from .gpu_state import gpu_hot, gpu_settings, gpu_slow_clock, nvlink_fabric
@@ -25,7 +25,7 @@ CHECKS = (
     driver_broken, gpu_missing, gpu_lost, gpu_unusable, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down,
     nvlink_fabric, gpu_throttle, gpu_hot, gpu_slow_clock, pcie_degraded, nvlink_errors,
     nic_errors, kernel_fault, node_rebooted, service_fault,
-    agent_error, gpu_straggler, gpu_memory_imbalance, gpu_settings, clock_step, version_skew,
+    agent_error, console_late, gpu_straggler, gpu_memory_imbalance, gpu_settings, clock_step, version_skew,
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Errors of the agents themselves: what they failed to read makes every other statement about their node incomplete."""
+"""Faults of gconsole itself: what an agent failed to read, or the console did not keep up with, makes other statements
+incomplete."""
 
 from __future__ import annotations
 
@@ -21,3 +22,10 @@ def agent_error(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
         text = f"{node.name}: the agent failed to read part of the node{more}: {newest[0]}{cause}"
         evidence = tuple(f"log.text {node.name} {words[0]}" for words in texts[:4])
         yield FindingDraft("agent_error", "error", "certain", (node.name,), text, evidence)
+
+
+def console_late(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
+    """One finding while the console does not keep up with its nodes."""
+    if facts.console_late is not None:
+        text = facts.console_late.text
+        yield FindingDraft("console_late", "warning", "certain", (), text, ("log.text",))

@@ -180,6 +180,7 @@ class HealthState:
         self.nodes: dict[str, NodeHealth] = {}
         self.newest = 0
         self.oldest: int | None = None  # console time of the first record, ns
+        self.console_late: records.Log | None = None  # while the console does not keep up
         self._window_s, self._busy_pct = window_s, busy_pct
         self._folds: dict[type, Callable[[Any], None]] = {
             records.Node: self._node, records.NodeState: self._node_state, records.GpuInfo: self._gpu_info,
@@ -338,6 +339,8 @@ class HealthState:
                 errors.clear()
             if len(errors) < MOST_FAULTS:
                 errors[record.text] = record
+        if record.source == "console" and record.fault == "console_late":
+            self.console_late = None if record.is_over else record
         of = self._of(record.node) if record.source in ("kernel", "boot", "journal", "slurm") else None
         if of is None or record.fault is None:
             return

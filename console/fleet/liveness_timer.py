@@ -1,0 +1,92 @@
+"""One timer for all connections: it checks them for silence, and knows when the console itself is late.
+
+Records count as a sign of life, so that pings are sent only into silence. While the event loop is late, data of nodes
+waits unread in its sockets: then their silence is the console's own, and nobody is called lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ..core.bus import Hub
+from ..records import Log
+
+#: Seconds between two checks of every connection.
+CHECK_S: Final = 0.25
+#: Seconds. A check that comes later than this is the console's lateness, not one of a busy machine.
+LATE_S: Final = 1.0
+#: Seconds after a late check until silence is judged again: what waits in the sockets is read by then.
+SETTLE_S: Final = 1.0
+#: Seconds without a late check after which the console is on time again.
+ON_TIME_S: Final = 30.0
+#: Subject class of the log records that say so.
+FAULT: Final = "console_late"
+
+
+class LivenessTimer:
+    """Calls a check per connection every `CHECK_S`; `is_late` in it says that silence proves nothing now."""
+
+    def __init__(self, hub: Hub, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hub, self._clock = hub, clock
+        self._checks: dict[int, Callable[[bool], None]] = {}
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # monotonic time of the next check
+        self._late_at = -math.inf  # monotonic time of the last late check
+        self._reported_s = 0.0  # largest lateness reported since the console was on time; 0: on time
+
+    def add(self, check: Callable[[bool], None]) -> Callable[[], None]:
+        """Call `check(is_late)` periodically until the returned function is called."""
+        self._number += 1
+        number = self._number
+        self._checks[number] = check
+        if self._timer is None:
+            self._schedule()
+        return lambda: self._remove(number)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the event loop was late within the last `SETTLE_S`."""
+        return self._clock() < self._late_at + SETTLE_S
+
+    def _remove(self, number: int) -> None:
+        self._checks.pop(number, None)
+        if not self._checks and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        self._due = self._clock() + CHECK_S
+        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self.check)
+
+    def check(self) -> None:
+        """Check every connection now, and note how late this is."""
+        now = self._clock()
+        late_s = now - self._due
+        if late_s > LATE_S:
+            self._late_at = now
+            self._report(late_s)
+        elif self._reported_s and now - self._late_at > ON_TIME_S:
+            self._reported_s = 0.0
+            self._hub.publish_own(Log(source="console", text="the console is on time again", fault=FAULT, is_over=True))
+        is_late = self.is_late
+        for check in list(self._checks.values()):
+            check(is_late)
+        if self._checks:
+            self._schedule()
+
+    def _report(self, late_s: float) -> None:
+        """Report a lateness that is the first one or twice the last one reported."""
+        if late_s < 2 * self._reported_s:
+            return
+        self._reported_s = late_s
+        self._hub.publish_own(Log(
+            source="console", severity="warning", fault=FAULT,
+            text=f"the console is late by {late_s:.1f} s: figures are older than they look, and silent nodes are not"
+            " called lost meanwhile",
+            try_="watch fewer nodes, or run the console on a machine with more free CPU time",
+        ))  # fmt: skip

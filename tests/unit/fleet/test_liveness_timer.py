@@ -1,0 +1,79 @@
+"""One timer for all connections: pings into silence only, and no node is called lost while the console is late."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gconsole.analysis.health import health_findings
+from gconsole.analysis.health.state import HealthState
+from gconsole.config.sections import HealthConfig
+from gconsole.core.bus import Hub, Published
+from gconsole.fleet.liveness_timer import LATE_S, ON_TIME_S, SETTLE_S, LivenessTimer
+from gconsole.transport.login_limiter import LoginLimiter
+
+
+def findings_of(records: list[Published]) -> list[str]:
+    facts = HealthState(10.0, 50.0)
+    facts.add(records)
+    return [finding.id for finding in health_findings(facts, HealthConfig())]
+
+
+async def test_a_late_check_judges_no_silence_and_is_a_finding_until_the_console_is_on_time():
+    now, hub = [0.0], Hub()
+    records: list[Published] = []
+    hub.subscribe(records.extend)
+    liveness_timer = LivenessTimer(hub, lambda: now[0])
+    judged: list[bool] = []
+    remove = liveness_timer.add(judged.append)
+
+    def check_at(instant: float) -> None:
+        now[0] = instant
+        liveness_timer.check()
+
+    check_at(0.25)
+    assert judged == [False]
+    assert findings_of(records) == []
+    check_at(0.5 + 2 * LATE_S)
+    check_at(0.75 + 2 * LATE_S)
+    assert judged == [False, True, True]
+    assert findings_of(records) == ["console_late"]
+    check_at(now[0] + SETTLE_S)
+    assert judged[-1] is False
+    while now[0] < 0.75 + 2 * LATE_S + ON_TIME_S:
+        check_at(now[0] + 0.25)
+    assert findings_of(records) == []
+    remove()
+    judged.clear()
+    await asyncio.sleep(0.6)
+    assert judged == [], "no check after its end"
+
+
+async def test_checks_run_while_the_loop_is_free_and_are_late_after_it_was_blocked():
+    liveness_timer = LivenessTimer(Hub())
+    judged: asyncio.Queue[bool] = asyncio.Queue()
+    remove = liveness_timer.add(judged.put_nowait)
+    async with asyncio.timeout(30):
+        while await judged.get():  # a busy machine may itself be late at first
+            pass
+        time.sleep(LATE_S + 1.0)  # noqa: ASYNC251 - blocks the loop on purpose
+        assert await judged.get() is True
+    remove()
+
+
+async def test_no_login_begins_while_the_console_is_late():
+    late = [True]
+    limiter = LoginLimiter(4, lambda: late[0])
+    began = asyncio.Event()
+
+    async def log_in() -> None:
+        async with limiter.enter():
+            began.set()
+
+    login = asyncio.create_task(log_in())
+    await asyncio.sleep(0.6)
+    assert not began.is_set()
+    late[0] = False
+    async with asyncio.timeout(30):
+        await login
+    assert began.is_set()
