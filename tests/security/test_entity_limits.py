@@ -14,7 +14,7 @@ from hostile_records import OURS
 from msgspec import inspect as types
 
 from gconsole.analysis.clock import windows as clockwindows
-from gconsole.analysis.health import state
+from gconsole.analysis.health import state, window
 from gconsole.analysis.health.state import HealthState
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store, captures, endings, entities, history_feed, outputs, steps, store
@@ -35,7 +35,8 @@ SMALL = {
     captures: ("STACKS", "FLIGHT", "CAPTURES"), history_feed: ("MOST_OF_NODE",),
     steps: ("MOST_RANKS", "KEPT", "KEPT_AT_LEAST"), store: ("EVENTS", "UNKNOWN_KINDS"),
     storejobs: ("OUTPUT",), clockwindows: ("_MOST_OF_EDGE",), outputs: ("OUTPUTS",),
-    endings: ("MOST_FAULTS", "MOST_LOSSES", "MOST_PROCESSES"), state: ("MOST_NAMES", "MOST_FAULTS"),
+    endings: ("MOST_FAULTS", "MOST_LOSSES", "MOST_PROCESSES"), state: ("MOST_FAULTS",),
+    window: ("MOST_NAMES",),
 }  # fmt: skip
 
 

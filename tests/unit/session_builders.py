@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -42,9 +41,9 @@ def _value(info: types.Type) -> st.SearchStrategy[Any]:
         case types.NoneType():
             return st.none()
         case types.IntType():
-            return st.integers(info.ge if info.ge is not None else -(2**63), 2**63 - 1)
+            return st.integers(-(2**63) if info.ge is None else info.ge, 2**63 - 1 if info.le is None else info.le)
         case types.FloatType():
-            return st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x if math.isfinite(x) else 0.0)
+            return st.floats(info.ge, info.le, allow_nan=False, allow_infinity=False)
         case types.BoolType():
             return st.booleans()
         case types.StrType():

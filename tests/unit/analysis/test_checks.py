@@ -10,8 +10,7 @@ from gconsole.analysis.health import CHECKS as HEALTH
 from gconsole.records import Finding, Gpu, GpuInfo, Host, Inventory, Missing, Nic, Node
 
 GIB = 1 << 30
-#: Health findings that fail no check: of a job or of the console rather than of a node, and heat, which a check measures
-#: itself.
+#: Health findings that fail no check: of a job or the console, not of a node; and heat, which a check measures itself.
 WITHOUT_CHECK = {"gpu_memory_imbalance", "console_late", "gpu_hot"}
 
 
