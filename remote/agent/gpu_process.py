@@ -76,7 +76,7 @@ class GpuProcess(Sampler):
             raise Unavailable("the process that reads the NVIDIA driver cannot be killed", _HANG_TRY, "gpu_hung")
         self._fork()
         while not self._first.wait(0.5):
-            if self._ended.is_set():
+            if self._ended.is_set() and not self._first.is_set():
                 raise self._death()
             waited = time.monotonic() - self._began
             if waited > SLOW_S and not self._agent.ended.is_set():

@@ -194,3 +194,35 @@ def test_rank_of_the_process_sampler_reaches_the_child(started, monkeypatch):
     watched.context.shared["processes"] = SimpleNamespace(ranks=[rank])
 
     watched.agent.until(lambda: watched.agent.last("gpu_process").get("rank") == 7, "rank 7")
+
+
+def test_refusal_that_arrives_just_after_the_wait_for_it_is_no_crash(tmp_path, monkeypatch):
+    load()
+    monkeypatch.setenv("NVML_SCENARIO", str(Scenario(tmp_path / "scenario", scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}).path))
+    context = Context(interval_s=0.2)
+    context.sys, context.kmsg, context.proc = str(tmp_path / "sys"), str(tmp_path / "kmsg"), str(tmp_path / "proc")
+    context.import_nvml = lambda: pynvml
+    sampler = GpuProcess(context, FakeAgent())
+    fork = sampler._fork
+
+    class LateWait:
+        """The first wait ends without a result just before the child has answered and ended."""
+
+        waits = 0
+
+        def __init__(self, answered):
+            self.is_set = answered.is_set
+
+        def wait(self, timeout):
+            self.waits += 1
+            assert sampler._ended.wait(DEADLINE_S)
+            return self.waits > 1
+
+    def fork_with_a_late_answer():
+        fork()
+        sampler._first = LateWait(sampler._first)
+
+    monkeypatch.setattr(sampler, "_fork", fork_with_a_late_answer)
+    with pytest.raises(Unavailable) as refused:
+        sampler.start()
+    assert refused.value.name == "gpu_driver_mismatch"

@@ -30,6 +30,7 @@ from gconsole.tui.dialogs.dialog import DetailDialog, KeysDialog, LinesDialog, L
 from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.prompts import Confirm, Prompt, SecretPrompt
 from gconsole.tui.diff_screen import DiffScreen
+from gconsole.tui.keymap.hints import ConsolePalette
 from gconsole.tui.views.jobs.view import JobsView
 from gconsole.tui.views.query.view import QueryView
 from gconsole.tui.views.registry import VIEWS
@@ -109,7 +110,9 @@ async def _page_of_failed(stage: Stage) -> None:
 async def _process(stage: Stage) -> None:
     """The third line from the end of the page of a node, above its events."""
     await _node_page(stage)
-    await stage.press("G", "k", "k", "enter")
+    await stage.press("G")
+    await settle(stage.pilot)  # the page scrolls after the key
+    await stage.press("k", "k", "enter")
     await stage.until_dialog(DetailDialog)
 
 
@@ -334,8 +337,8 @@ STATES = (
     ScreenState("login prompt", _secret, SecretPrompt),
     ScreenState("health check", _examined, LinesDialog),
     ScreenState("log file missing", _log_that_is_gone, LogDialog),
-    ScreenState("palette", palette(""), CommandPalette),
-    ScreenState("palette, searching", palette("node"), CommandPalette),
+    ScreenState("palette", palette(""), ConsolePalette),
+    ScreenState("palette, searching", palette("node"), ConsolePalette),
     ScreenState("toasts", _toast),
 )  # fmt: skip
 

@@ -105,7 +105,7 @@ def test_every_view_and_dialog_has_a_screen_state():
         - {Dialog, ScrollDialog}
     )
     assert not missing
-    assert CommandPalette in dialogs
+    assert any(issubclass(dialog, CommandPalette) for dialog in dialogs if dialog is not None)
     assert {row.name for row in VIEWS} <= {state.name for state in STATES}
 
 

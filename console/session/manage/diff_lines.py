@@ -15,7 +15,7 @@ Order = Literal["name", "change"]
 #: Relative change of a median below which it is not highlighted.
 NOTABLE: Final = 0.1
 #: Cells of a metric's name, a value, two values with an arrow, the change.
-_NAME, _VALUE, _PAIR, _CHANGE = 23, 8, 20, 9
+_NAME, _VALUE, _PAIR, _CHANGE = 23, 9, 22, 9
 #: Formats by the suffix of the metric name.
 _UNITS: Final[dict[str, Callable[[float], str]]] = {
     "link_rx_bytes_s": format.link_rate,
