@@ -60,6 +60,7 @@ def require_consent(path: Path, name: str, *, is_trusted: bool) -> None:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             text = f"{name} was found in this folder, and sets {strict_modes.keys_of(named)}"
             raise click.UsageError(f"{text}; if you wrote it, run: gconsole --trust")
+        require_terminal("gconsole batch TARGET")  # no question before a screen that cannot open
         print_text(printable(f"{os.path.realpath(path)} was found in this folder, and sets:"), err=True)
         for setting in named:
             print_text(printable(f"  {setting.origin}  {setting.key} = {shown(setting.value)}"), err=True)

@@ -15,9 +15,9 @@ _WORD = (
     r"(?:token|secret|passw|passphrase|pwd|credential|api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?key"
     r"|[_-]key|cookie|bearer|signature|sas)"
 )
-#: A name that contains such a word. The lookahead and the possessive `++` keep the time linear: with `*` on both sides,
-#: one line of a node could block the console for an hour by backtracking.
-_SECRET = rf"(?=[\w.-]*?{_WORD})[\w.-]++"
+#: A name that contains such a word, except for a setting whose value errors propose. The lookahead and the possessive
+#: `++` keep the time linear: with `*` on both sides, one line of a node could block the console for an hour.
+_SECRET = rf"(?=[\w.-]*?{_WORD})(?!(?:ssh\.)?host_key_policy(?![\w.-]))[\w.-]++"
 _STRING: Final = r"(?:\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'[^'\\]*(?:\\.[^'\\]*)*')"
 #: A value in quotes to its end, over escaped quotes and adjacent quoted parts; without an end, to the end of the line.
 _QUOTED: Final = (

@@ -60,6 +60,7 @@ MORE: list[tuple[str, str, tuple[str, ...]]] = [
     ("nic_errors", "warning", ("port:mlx5_1", "symbol errors")),
     ("gpu_memory_imbalance", "warning", ("rank 5", "75.0 GiB at peak", "40.0 GiB")),
     ("gpu_straggler", "warning", ("ranks:gpu6", "SM clock 900 MHz, its 7 peers 1,755 MHz")),
+    ("gpu_slow_clock", "warning", ("ranks:gpu6", "SM clock 900", "under load, and the driver names no reason")),
 ]
 #: Not a fault, but only one node has network ports: (id, severity, text).
 OF_SHAPE = ("topology_differs", "warning", "port: has 2 NICs, class A has 0")

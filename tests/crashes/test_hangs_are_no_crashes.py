@@ -9,7 +9,7 @@ from tests.hangs import recording
 from tests.hangs.labels import JOBS
 
 #: Jobs of which ranks have died as well.
-DIED = {"killed", "restart_under_way"}
+DIED = {"killed", "restart_under_way", "restarts"}
 
 
 def test_recorded_hangs_and_healthy_jobs_are_no_crashes(tmp_path: Path):

@@ -198,7 +198,10 @@ def test_rank_of_the_process_sampler_reaches_the_child(started, monkeypatch):
 
 def test_refusal_that_arrives_just_after_the_wait_for_it_is_no_crash(tmp_path, monkeypatch):
     load()
-    monkeypatch.setenv("NVML_SCENARIO", str(Scenario(tmp_path / "scenario", scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}).path))
+    monkeypatch.setenv(
+        "NVML_SCENARIO",
+        str(Scenario(tmp_path / "scenario", scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}).path),
+    )
     context = Context(interval_s=0.2)
     context.sys, context.kmsg, context.proc = str(tmp_path / "sys"), str(tmp_path / "kmsg"), str(tmp_path / "proc")
     context.import_nvml = lambda: pynvml

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 from pathlib import Path
@@ -77,20 +78,26 @@ def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: 
     folder = script("plain.py", PLAIN)
     options = job_options(folder, "--port", 29777)
     argv = [GCONSOLE, "run", "start", hosts, *options, "--", "python3", "plain.py", "x"]
-    process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    keyboard, terminal = pty.openpty()
+    process = subprocess.Popen(list(map(str, argv)), stdin=terminal, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
+    os.close(terminal)
     try:
         plan = ""
         while "node2  ranks" not in plan:  # the plan is printed, and the prompt waits
-            plan += process.stdout.readline()
+            line = process.stdout.readline()
+            assert line, "it ended before the prompt"
+            plan += line
         taker = rig.nodes[0].run(["python3", "-c", LISTEN], stdout=subprocess.PIPE, text=True)
         try:
             assert taker.stdout.readline() == "up\n"
-            _, errors = process.communicate("y\n", timeout=60)
+            os.write(keyboard, b"y\n")
+            _, errors = process.communicate(timeout=60)
         finally:
             taker.kill()
             taker.wait()
     finally:
+        os.close(keyboard)
         process.kill()
         process.wait()
     assert process.returncode == 1

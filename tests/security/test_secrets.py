@@ -14,6 +14,7 @@ from rig import Rig
 
 from gconsole.records import encode
 from gconsole.session.format import reader
+from gconsole.text.secrets import without_secrets
 
 #: The planted secrets, by place.
 PLANTED = {
@@ -110,3 +111,9 @@ def test_planted_secret_is_in_no_command_line(night, where: str) -> None:
     _, _, _, lines = night
     assert any("gconsole" in line for line in lines)
     assert [line for line in lines if PLANTED[where] in line] == []
+
+
+def test_the_setting_that_an_error_proposes_is_not_hidden():
+    proposed = 'verify the fingerprint; or set host_key_policy = "accept-new"'
+    assert without_secrets(proposed) == proposed
+    assert without_secrets("my_host_key_policy=abc") == "my_host_key_policy=***"
