@@ -375,7 +375,7 @@ def write_output(output: str | None, data: bytes) -> None:
 
 
 def require_confirmable(yes: bool, to_do: str) -> None:
-    """Raise UsageError if a confirmation is needed and nobody can be asked for it."""
+    """Raise UsageError if a confirmation is needed and there is no terminal to ask on."""
     if not yes and not sys.stdin.isatty():
         raise click.UsageError(f"cannot ask for confirmation without a terminal; to {to_do}, add --yes")
 

@@ -1,7 +1,7 @@
 """One timer for all connections: it checks them for silence, and knows when the console itself is late.
 
-Records count as a sign of life, so that pings are sent only into silence. While the event loop is late, data of nodes
-waits unread in its sockets: then their silence is the console's own, and nobody is called lost.
+Records count as a sign of life, so that pings are sent only to silent nodes. While the event loop is late, data of
+nodes waits unread in its sockets, so no node is shown as lost.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from ..records import Log
 
 #: Seconds between two checks of every connection.
 CHECK_S: Final = 0.25
-#: Seconds. A check that comes later than this is the console's lateness, not one of a busy machine.
+#: Seconds. If a check is later than the first, silence is not judged; if it is later than the second, as long as the
+#: silence after which a node is shown as lost, the lateness is reported.
 LATE_S: Final = 1.0
+REPORTED_S: Final = 2.2
 #: Seconds after a late check until silence is judged again: what waits in the sockets is read by then.
 SETTLE_S: Final = 1.0
 #: Seconds without a late check after which the console is on time again.
 ON_TIME_S: Final = 30.0
-#: Subject class of the log records that say so.
+#: `Log.fault` of the records that report it.
 FAULT: Final = "console_late"
 
 
 class LivenessTimer:
-    """Calls a check per connection every `CHECK_S`; `is_late` in it says that silence proves nothing now."""
+    """Calls a check per connection every `CHECK_S`; its argument is True while silence must not be judged."""
 
     def __init__(self, hub: Hub, clock: Callable[[], float] = time.monotonic) -> None:
         self._hub, self._clock = hub, clock
@@ -69,7 +71,8 @@ class LivenessTimer:
         late_s = now - self._due
         if late_s > LATE_S:
             self._late_at = now
-            self._report(late_s)
+            if late_s > REPORTED_S:
+                self._report(late_s)
         elif self._reported_s and now - self._late_at > ON_TIME_S:
             self._reported_s = 0.0
             self._hub.publish_own(Log(source="console", text="the console is on time again", fault=FAULT, is_over=True))
@@ -85,8 +88,8 @@ class LivenessTimer:
             return
         self._reported_s = late_s
         self._hub.publish_own(Log(
-            source="console", severity="warning", fault=FAULT,
+            source="console", fault=FAULT,
             text=f"the console is late by {late_s:.1f} s: figures are older than they look, and silent nodes are not"
-            " called lost meanwhile",
+            " shown as lost meanwhile",
             try_="watch fewer nodes, or run the console on a machine with more free CPU time",
         ))  # fmt: skip

@@ -17,7 +17,7 @@ from .tokens import ApiToken
 #: and logged with the first one after that time.
 READS_EVERY_S: Final = 3600.0
 REJECTIONS_EVERY_S: Final = 60.0
-#: Combinations of token, address and path that are told apart; the least recently logged one is dropped.
+#: Combinations of token, address and path that are logged separately; the least recently logged one is dropped.
 _MAX_SERIES: Final = 4096
 #: Letters of a path.
 _MAX_PATH: Final = 200

@@ -141,7 +141,7 @@ class HttpConnection(H11Protocol):
     def _make_room(self) -> bool:
         """Abort a connection whose client has not shown a token; False if there is none.
 
-        The oldest one of the address that has most of them: idle connections of one client lock out nobody else.
+        The oldest one of the address that has most of them, so that idle connections of a client lock out only itself.
         """
         strangers = [
             connection for connection in self.connections

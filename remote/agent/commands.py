@@ -14,6 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
+#: Raw stacks of all threads for two seconds; the rate follows.
+_RECORD = ["{blob}", "record", "--nonblocking", "--idle", "--threads", "--full-filenames", "-f", "raw"]
+_RECORD += ["-o", "/dev/stdout", "-d", "2", "-r"]
+
 #: name → the arguments; `{blob}` is replaced by the path of a verified program, `{pid}` by a number.
 COMMANDS = {
     "chrony_tracking": ["chronyc", "-c", "-n", "tracking"],
@@ -30,42 +34,8 @@ COMMANDS = {
     "py_spy_dump": ["{blob}", "dump", "--json", "--nonblocking", "--pid", "{pid}"],
     "py_spy_locals": ["{blob}", "dump", "--json", "--nonblocking", "--locals", "--pid", "{pid}"],
     "py_spy_native": ["{blob}", "dump", "--json", "--native", "--pid", "{pid}"],
-    "py_spy_record": [
-        "{blob}",
-        "record",
-        "--nonblocking",
-        "--idle",
-        "--threads",
-        "--full-filenames",
-        "--format",
-        "raw",
-        "--output",
-        "/dev/stdout",
-        "--duration",
-        "2",
-        "--rate",
-        "20",
-        "--pid",
-        "{pid}",
-    ],
-    "py_spy_record_slowly": [
-        "{blob}",
-        "record",
-        "--nonblocking",
-        "--idle",
-        "--threads",
-        "--full-filenames",
-        "--format",
-        "raw",
-        "--output",
-        "/dev/stdout",
-        "--duration",
-        "2",
-        "--rate",
-        "10",
-        "--pid",
-        "{pid}",
-    ],
+    "py_spy_record": _RECORD + ["20", "--pid", "{pid}"],
+    "py_spy_record_slowly": _RECORD + ["10", "--pid", "{pid}"],
     # runs the commands of a job of `gconsole run start`
     "job_supervisor": ["{python}", "-I", "-B", "{program}"],
     # reads the source of clocks/gpu_timer from stdin: CUDA is loaded in a short-lived process

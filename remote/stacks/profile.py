@@ -115,12 +115,14 @@ def _sample(blob: str, profile: "ProfileOf", rate: int) -> None:
 def parse(out: bytes, pids: "tuple[int | None, ...]") -> "list[list[Any]]":
     """[stack, samples] of the main thread in py-spy's raw output, the most frequent first."""
     counts: "dict[str, int]" = {}
+    names = [str(pid) for pid in pids]
     for line in out.decode("utf-8", "backslashreplace").splitlines():
         thread, _, rest = line.partition(";")
         stack, _, count = rest.rpartition(" ")
         tid = thread[8:].partition(")")[0]
-        is_main = thread.endswith(": MainThread") or (tid.isdigit() and int(tid) in pids)
-        if thread.startswith("thread (") and is_main and count.isdigit() and len(stack) <= MAX_STACK:
+        is_main = thread.endswith(": MainThread") or tid in names
+        is_count = count.isdecimal() and len(count) < 10  # a function's name may have a newline, and forge a line
+        if thread.startswith("thread (") and is_main and is_count and len(stack) <= MAX_STACK:
             stack = printable(stack, MAX_STACK)
             counts[stack] = counts.get(stack, 0) + int(count)
     frequent = sorted(counts, key=lambda stack: -counts[stack])[:MAX_STACKS]

@@ -1,5 +1,4 @@
-"""Faults of gconsole itself: what an agent failed to read, or the console did not keep up with, makes other statements
-incomplete."""
+"""Faults of gconsole, which make other statements incomplete: an agent that cannot read, a console that is late."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def agent_error(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
 
 
 def console_late(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """One finding while the console does not keep up with its nodes."""
+    """One finding while the console does not keep up with its nodes: about the console, so never more than an info."""
     if facts.console_late is not None:
         text = facts.console_late.text
-        yield FindingDraft("console_late", "warning", "certain", (), text, ("log.text",))
+        yield FindingDraft("console_late", "info", "certain", (), text, ("log.text",))

@@ -94,7 +94,7 @@ class SignalHandlers:
     def restore(self) -> None:
         """Put the previous handlers back, once the terminal is restored and the fleet has stopped.
 
-        After SIGHUP the exit timeout goes on: nobody could end a process without a terminal that waits for a thread.
+        After SIGHUP the exit timeout goes on: it ends a process that has no terminal and waits for a thread.
         """
         if self._code != 128 + signal.SIGHUP:
             self._is_done.set()

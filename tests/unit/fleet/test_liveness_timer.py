@@ -34,13 +34,13 @@ async def test_a_late_check_judges_no_silence_and_is_a_finding_until_the_console
     check_at(0.25)
     assert judged == [False]
     assert findings_of(records) == []
-    check_at(0.5 + 2 * LATE_S)
-    check_at(0.75 + 2 * LATE_S)
+    check_at(0.5 + 3 * LATE_S)
+    check_at(0.75 + 3 * LATE_S)
     assert judged == [False, True, True]
     assert findings_of(records) == ["console_late"]
     check_at(now[0] + SETTLE_S)
     assert judged[-1] is False
-    while now[0] < 0.75 + 2 * LATE_S + ON_TIME_S:
+    while now[0] < 0.75 + 3 * LATE_S + ON_TIME_S:
         check_at(now[0] + 0.25)
     assert findings_of(records) == []
     remove()

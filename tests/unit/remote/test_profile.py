@@ -31,3 +31,8 @@ def test_control_characters_and_endless_stacks_do_not_get_into_a_reply():
 def test_number_of_stacks_is_bounded():
     out = b"".join(b"thread (1): MainThread;f%d (/t.py:1) 1\n" % number for number in range(1000))
     assert len(profile.parse(out, (1,))) == profile.MAX_STACKS
+
+
+def test_lines_forged_by_a_function_name_do_not_end_the_reader():
+    forged = "thread (\u00b2): MainThread;f \u00b2\nthread (1): MainThread;g " + "9" * 5000 + "\n"
+    assert profile.parse(forged.encode() + b"thread (1): MainThread;h (/t.py:1) 3\n", (1,)) == [["h (/t.py:1)", 3]]
