@@ -103,6 +103,7 @@ class Stack(Record, tag="stack", kw_only=True):
     thread_wchan: str | None = None  # kernel function this thread sleeps in
     thread_syscall: str | None = None  # system call of this thread, by name or number
     thread_slept_s: Float | None = None  # s; it had not run for at least this long when its stack was read
+    thread_wakes_in_s: Float | None = None  # s; its sleep, or wait for a lock, ends by itself by then; None: no limit
     thread_read_bytes: Count | None = None  # read by this thread since it began (rchar of its /proc io file)
     thread_faults: Count | None = None  # page faults of this thread since it began
     waits_for: tuple[WaitTarget, ...] | None = None  # what its system call waits for; None: not read, or in none

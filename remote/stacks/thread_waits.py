@@ -33,6 +33,9 @@ _LOCKS = frozenset(("flock", "fcntl", "fsync"))
 _PATHS = frozenset(("openat", "newfstatat"))  # whose second argument is a path
 _POLLS, _SELECTS = frozenset(("poll", "ppoll")), frozenset(("select", "pselect6"))
 _EPOLLS = frozenset(("epoll_wait", "epoll_pwait", "epoll_pwait2"))
+#: Calls that end after a time, and the argument that points to it: a timespec, for select a timeval (see their pages).
+_TIMED = {"nanosleep": 0, "clock_nanosleep": 2, "futex": 3, "select": 4, "pselect6": 4}
+_TIMER_ABSTIME, _FUTEX_COMMAND, _FUTEX_REALTIME, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 1, 0x7F, 256, 0, 9
 #: Calls of I/O threads, and the first letters of the names that torch and NCCL give to theirs.
 _SOCKET_CALLS = _EPOLLS | _POLLS | _SELECTS | frozenset(("recvfrom", "recvmsg", "read"))
 _OF_COLLECTIVES = ("pt_", "NCCL", "nccl", "cuda")
@@ -175,6 +178,8 @@ class ThreadWaits(object):
         }
         if call is not None:
             fields["waits_for"] = list(self._targets(pid, tid, call[0], call[1]))
+            left_s = self._time_left_s(pid, call[0], call[1])
+            fields["thread_wakes_in_s"] = None if left_s is None else round(max(0.0, left_s), 2)
         return fields
 
     def native_waits(self, pid: int, python_tids: "Iterable[int]") -> "list[Fields]":
@@ -254,6 +259,27 @@ class ThreadWaits(object):
         elif call in _EPOLLS:
             for end in self._epolled(pid, args[0]):
                 yield end
+
+    def _time_left_s(self, pid: int, call: str, args: "list[int]") -> "float | None":
+        """Seconds after which a sleep, or a wait for a lock, ends by itself at the latest; None: it has no limit."""
+        if call not in _TIMED or len(args) < 6:
+            return None
+        clock, is_absolute, address = 1, False, args[_TIMED[call]]
+        if call == "clock_nanosleep":
+            clock, is_absolute = args[0], bool(args[1] & _TIMER_ABSTIME)
+        elif call == "futex":
+            operation = args[1] & _FUTEX_COMMAND
+            if operation not in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET):
+                return None  # the argument is not a time
+            clock, is_absolute = 0 if args[1] & _FUTEX_REALTIME else 1, operation == _FUTEX_WAIT_BITSET
+        elif call in _SELECTS and args[0]:
+            return None  # it waits for descriptors
+        data = self._memory(pid, address, struct.calcsize("=qq")) if address else b""
+        if clock not in (0, 1) or len(data) != struct.calcsize("=qq"):
+            return None
+        whole, fraction = struct.unpack("=qq", data)
+        seconds: float = whole + fraction / (1e6 if call == "select" else 1e9)
+        return seconds - time.clock_gettime(clock) if is_absolute else seconds
 
     def _memory(self, pid: int, address: int, size: int) -> bytes:
         try:

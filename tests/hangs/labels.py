@@ -214,6 +214,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("asks_another_rank", _behind({3}, "file_io")),
     LabelledJob("reads_from_its_worker", _behind({2}, "file_io", "subprocess")),
     LabelledJob("pool_of_workers", _behind({2}, "python_lock", "subprocess")),
+    LabelledJob("pool_executor", _behind({1}, "subprocess")),
     # sockets of a library's I/O threads, and memory
     LabelledJob("zmq_learner", _behind({0}, "file_io"), launcher="plain", needs=("zmq",)),
     LabelledJob("zmq_rollouts", _behind({2}, "sleep"), launcher="plain", needs=("zmq",)),
@@ -283,6 +284,11 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("restart_under_way", _ENDED, nodes=1, per_node=4, restarts=99, watched="8s"),
     LabelledJob("restarts", _no_culprit("moving", "undecided", "no_ranks", decidable=False), restarts=9),
     LabelledJob("long_steps", _QUIET),
+    LabelledJob(
+        "pauses_between_tries",
+        _no_culprit("moving", "slow", "undecided", kinds=("none", "straggler"), may_name=(1,), decidable=False),
+        watched="6s",
+    ),
     LabelledJob("idle_between_epochs", _QUIET),
     LabelledJob("evaluates_meanwhile", _WORKS_FOR_ALL),
     LabelledJob("checkpoint_moves", _WORKS_FOR_ALL),

@@ -231,6 +231,9 @@ def _next_step(view: JobView, result: RuleResult, named: Sequence[RankState]) ->
         return f"change the order of what they wait for: {', '.join(places)}"
     if result.kind == "collective_mismatch":
         return f"check why rank {rank} takes a different code path"
+    worker = view.blocking_worker(state) if state is not None else None
+    if worker is not None and worker.site is not None:
+        return wording.next_step(worker, worker.cls, f" on {node} (process {worker.pid})")
     return wording.next_step(state, cls, f" on {node}" if node else "")
 
 

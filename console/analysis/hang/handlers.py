@@ -11,6 +11,8 @@ from ..stacks.frames import Reader, is_library, is_main
 from .rank_state import POLLS_S, RankState, StackSample
 from .wait_for import Processes, is_waiting_for_clients
 
+#: Modules of Python that run functions in other processes.
+_POOL: Final = re.compile(r"/(multiprocessing|concurrent/futures)/")
 #: The installed package of a file.
 _PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/([^/.]+)")
 
@@ -57,6 +59,30 @@ def handler_thread(state: RankState, samples: Sequence[StackSample], least_s: fl
     candidates = [stack for stack in _others(state, threads) if _works(stack, least_s, reader)]
     places = {reader.trace(stack.frames or ()).calls for stack in candidates}
     return candidates[0] if len(places) == 1 else None
+
+
+def waits_for_pool(state: RankState, children: Iterable[RankState]) -> bool:
+    """Whether a rank that waits for a lock waits for the result of a child process, which is in the job's own code.
+
+    Both are in calls of the same pool: of multiprocessing, concurrent.futures, or an installed package.
+    """
+    if state.cls != "python_lock" or state.trace is None or state.thread is not None:
+        return False
+    waits_in = _pools(state.trace.frames[state.trace.site + 1 :])
+    return any(
+        child.trace is not None
+        and child.role != "dataloader_worker"  # whatever it does, it does for the data loader
+        and child.cls != "python_lock"
+        and not is_library(child.trace.frames[child.trace.site].file)
+        and waits_in & _pools(child.trace.frames[: child.trace.site])
+        for child in children
+    )
+
+
+def _pools(frames: Sequence[StackFrame]) -> frozenset[str]:
+    """The packages that these calls are in, of those that run functions in other processes."""
+    pools = (_POOL.search(frame.file) for frame in frames)
+    return _packages(frames) | frozenset(match[1] for match in pools if match)
 
 
 def _others(state: RankState, threads: Iterable[Stack]) -> Iterator[Stack]:

@@ -11,6 +11,7 @@ from statistics import median_low
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ...records import Rank, Stack
 from ..jobs import MissingRank
@@ -18,7 +19,7 @@ from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Reader, native_classes
 from ..stacks.training_threads import training_role
 from .gpu_activity import GpuState, gpu_states
-from .handlers import background_thread, handler_thread
+from .handlers import background_thread, handler_thread, waits_for_pool
 from .rank_state import WAITING, RankState, rank_state_of, samples_by_process, with_place
 from .verdict import Evidence, ProcessKey
 from .wait_for import PeerWait, Processes, is_waiting_for_clients
@@ -292,6 +293,9 @@ def job_view_of(evidence: Evidence) -> JobView:
             states.append(state)
         elif state.role != "rank" and state.rank is not None:
             workers.setdefault(state.rank, []).append(state)
+    for index, state in enumerate(states):
+        if waits_for_pool(state, workers.get(state.rank or 0, ())):
+            states[index] = replace(state, cls="subprocess")
     states.sort(key=lambda state: (state.rank or 0, state.key))
     below = {rank: tuple(members) for rank, members in sorted(workers.items())}
     return JobView(evidence, tuple(states), below, tuple(peers))

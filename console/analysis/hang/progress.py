@@ -99,7 +99,17 @@ def stillness(view: JobView) -> Stillness:
 
 def _least_s(view: JobView, state: RankState) -> float:
     """Seconds at one place after which a rank that others wait for is stuck."""
-    return max(view.least_s, LEAST_COMPUTES_S) if state.runs and state.cls == "compute" else view.least_s
+    computes = state.runs and state.cls == "compute"
+    return max(view.least_s, LEAST_COMPUTES_S) if computes or _ends_soon(view, state) else view.least_s
+
+
+def _ends_soon(view: JobView, state: RankState) -> bool:
+    """Whether it is in one long sleep, or wait with a time limit, that is about to end: a pause between attempts.
+
+    A loop that polls sleeps again and again, each time for less than a stall lasts.
+    """
+    left_s = state.wakes_in_s
+    return left_s is not None and left_s <= LEAST_COMPUTES_S and state.frozen_s + left_s >= view.least_s
 
 
 def _on_devices(view: JobView, waiters: list[RankState], stuck: frozenset[RankState]) -> Stillness:

@@ -32,6 +32,8 @@ HORIZON_S = 120.0
 POLLS_S: Final = 0.5
 #: Classes in which a rank waits for other ranks.
 WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_wait", "group_setup", "teardown"})
+#: Classes of waits in the own process, which may have a time limit.
+_TIMED: Final[frozenset[FrameClass]] = frozenset({"sleep", "python_lock"})
 #: Context switches that a waiting main thread may have: a signal, a page fault.
 WAKES: Final = 2
 #: Share of samples in state R from which a process counts as running.
@@ -130,6 +132,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     frozen_s: float  # in the identical stack, without waking up
     runs: bool
     wakes_s: float | None  # wakes of its main thread per second
+    wakes_in_s: float | None = None  # its sleep, or wait for a lock, ends by itself within this time; None: no limit
     written_bytes: int | None  # while it was sampled
     read_bytes: int | None = None  # by the analysed thread while it was sampled
     faults: int | None = None  # page faults of that thread while it was sampled
@@ -140,6 +143,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     waits_for: tuple[WaitTarget, ...] = ()  # what the system call of the analysed thread waits for
     native: bool = False  # native frames of this place were read
     last: Stack  # the newest record of its main thread
+    newest: Stack | None = None  # that of the analysed thread, where it is not the main one
     peers: tuple[Peer, ...] = ()
     peer_waits: tuple[PeerWait, ...] = ()  # other ranks that can end its wait, outside of collectives
     by_library: bool = False  # it waits through the I/O threads of a library
@@ -172,6 +176,14 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def status(self) -> StackStatus:
         """Whether its newest stack was read, or why not."""
         return self.last.status
+
+    @property
+    def kernel_state(self) -> tuple[tuple[str, str | None], ...]:
+        """Names and values of what the kernel says of the analysed thread."""
+        last, thread = self.last, self.newest
+        if thread is None:
+            return (("state", last.proc_state), ("wchan", last.wchan), ("syscall", last.syscall))
+        return (("state", thread.thread_state), ("wchan", thread.thread_wchan), ("syscall", thread.thread_syscall))
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -249,10 +261,8 @@ def rank_state_of(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
         thread=None if blocks_main else blocking.thread_name or "a thread",
         samples=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
-        wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), read_bytes=_increase(stacks, "thread_read_bytes"),
-        faults=_increase(stacks, "thread_faults"), throttled_s=_increase(stacks, "throttled_s"),
-        memory_stalled_s=_increase(stacks, "memory_stalled_s"),
-        memory_limit_hits=_increase(stacks, "memory_limit_hits"),
+        wakes_s=_wakes_s(read), wakes_in_s=stacks[-1].thread_wakes_in_s if cls in _TIMED else None,
+        newest=None if blocks_main else stacks[-1], written_bytes=_written_bytes(read), **_increases(stacks),
         moved_bytes=_moved_bytes([
             stack.native_waits if waits.by_library else stack.waits_for for stack in stacks[-on_path:]
         ]), native=is_native, last=last, by_library=waits.by_library,
@@ -267,8 +277,12 @@ def rank_state_of(
 
 
 def with_place(state: RankState, samples: Sequence[StackSample], place: Place | None) -> RankState:
-    """The state of a process that runs, in one place since the light samples before the capture first saw it there."""
-    if place is None or not state.runs or state.trace is None or state.thread is not None:
+    """The state of a process that wakes up again and again, in one place since the light samples first saw it there.
+
+    That is one that runs, or that sleeps for a limited time.
+    """
+    wakes_up = state.runs or state.wakes_in_s is not None
+    if place is None or not wakes_up or state.trace is None or state.thread is not None:
         return state
     is_recent = samples[0].at_s - LIGHT_GAP_S <= place.sampled / 1e9 <= samples[-1].at_s + LIGHT_GAP_S
     own = _own_calls(samples[-1].main.frames or ())
@@ -362,6 +376,15 @@ def _wakes_s(samples: Sequence[StackSample]) -> float | None:
 def _written_bytes(samples: Sequence[StackSample]) -> int | None:
     first, last = samples[0].main.written_bytes, samples[-1].main.written_bytes
     return None if first is None or last is None else last - first
+
+
+def _increases(stacks: Sequence[Stack]) -> dict[str, Any]:
+    """What the counters of a thread, and of its cgroup, grew by over the samples."""
+    fields = {
+        "read_bytes": "thread_read_bytes", "faults": "thread_faults", "throttled_s": "throttled_s",
+        "memory_stalled_s": "memory_stalled_s", "memory_limit_hits": "memory_limit_hits",
+    }  # fmt: skip
+    return {name: _increase(stacks, field) for name, field in fields.items()}
 
 
 def _increase(stacks: Sequence[Stack], field: str) -> Any:

@@ -388,9 +388,9 @@ def evidence_of(view: JobView, culprits: Sequence[RankState]) -> tuple[str, ...]
 
 
 def _culprit_lines(view: JobView, state: RankState) -> list[str]:
-    last = state.last
-    kernel_state = (("state", last.proc_state), ("wchan", last.wchan), ("syscall", last.syscall))
-    kernel = ", ".join(f"{name} {value}" for name, value in kernel_state if value)
+    kernel = ", ".join(f"{name} {value}" for name, value in state.kernel_state if value)
+    if state.wakes_in_s is not None:
+        kernel += f", ends by itself in ≤ {seconds(math.ceil(state.wakes_in_s * 10) / 10)}"
     where = place(state.site) or f"no stack ({state.status})"
     who = f"stack rank {state.rank} {state.node} pid {state.pid} {state.thread or 'MainThread'}"
     lines = [f"{who}: {class_words(state.cls)} in {where}" + (f"; {kernel}" if kernel else "")]

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from ...records import Stack
 from .frame_models import FrameClass
-from .frames import Reader, blocking_thread, is_library, is_main, main_of
+from .frames import Reader, blocking_thread, class_of, is_library, is_main, main_of
 
+#: Seconds. A main thread that polls its other threads sleeps for less than this at a time.
+POLLS_EVERY_S: Final = 2.0
 #: Classes of a thread that communicates for the job.
 COMMUNICATES: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p"})
 
@@ -48,12 +50,31 @@ def training_role(processes: Iterable[Iterable[Sequence[Stack]]], reader: Reader
 
 
 def analysed_thread(main: Stack, threads: Sequence[Stack], role: ThreadRole | None, reader: Reader) -> Stack:
-    """The thread that stands for its process: the one that trains, else the one that blocks the main one."""
+    """The thread that stands for its process: the one that trains, else the one that blocks the main one.
+
+    One that has nothing to do, because the main thread is busy in the job's own code, does not stand for it.
+    """
+    blocking = blocking_thread(main, threads, reader)
     if role is not None:
         others = [stack for stack in threads if not is_main(stack) and _role_of(stack, reader) == role]
         if others:
-            return min(others, key=lambda stack: reader.trace(stack.frames or ()).cls not in COMMUNICATES)
-    return blocking_thread(main, threads, reader)
+            training = min(others, key=lambda stack: reader.trace(stack.frames or ()).cls not in COMMUNICATES)
+            return blocking if _is_idle(training, reader) and _keeps_waiting(main, reader) else training
+    return blocking
+
+
+def _is_idle(stack: Stack, reader: Reader) -> bool:
+    """Whether a thread waits in its own process, as for a queue."""
+    return reader.trace(stack.frames or ()).cls == "python_lock"
+
+
+def _keeps_waiting(main: Stack, reader: Reader) -> bool:
+    """Whether the threads of a process may wait for its main one: that neither waits for them nor polls them."""
+    trace = reader.trace(main.frames or ())
+    cls = class_of(main, trace, main.proc_state == "R")
+    if trace.site < 0 or is_library(trace.frames[trace.site].file) or cls in ("python_lock", *COMMUNICATES):
+        return False
+    return cls != "sleep" or (main.thread_slept_s or 0.0) >= POLLS_EVERY_S
 
 
 def as_process(stack: Stack) -> Stack:

@@ -245,12 +245,12 @@ def no_torch() -> str | None:
 
 
 def find_torch_python() -> Path:
-    """An interpreter with torch: this one, else $GCONSOLE_TEST_TORCH_PYTHON; RigUnavailable if neither has it."""
-    candidates = [sys.executable, os.environ.get("GCONSOLE_TEST_TORCH_PYTHON")]
+    """An interpreter with torch: $GCONSOLE_TEST_TORCH_PYTHON, else this one; RigUnavailable if neither has it."""
+    candidates = [os.environ.get("GCONSOLE_TEST_TORCH_PYTHON"), sys.executable]
     for candidate in filter(None, candidates):
         if _has_torch(candidate):
             return Path(candidate)
-    raise RigUnavailable("no torch (neither here nor at $GCONSOLE_TEST_TORCH_PYTHON)")
+    raise RigUnavailable("no torch (neither at $GCONSOLE_TEST_TORCH_PYTHON nor here)")
 
 
 @functools.cache

@@ -323,3 +323,24 @@ def test_invalid_list_of_peers_is_refused(ranks, peers):
 def test_invalid_list_of_sockets_is_refused(ranks, sockets):
     with pytest.raises(BadCaptureRequest, match="sockets"):
         capture(ranks.seen(), sockets=sockets)
+
+
+@pytest.mark.parametrize(
+    ("wait", "lasts_s"),
+    [
+        ("import time; time.sleep(600)", 600),
+        ("import threading; threading.Event().wait(600)", 600),
+        ("import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(timeout=600)", 600),
+        ("import select; select.select([], [], [], 600)", 600),
+        ("import ctypes; ctypes.CDLL(None).usleep(600_000_000)", 600),
+        ("import threading; threading.Event().wait()", None),
+        ("import os; r, w = os.pipe(); os.read(r, 1)", None),
+    ],
+    ids=["sleep", "event", "lock", "select", "usleep", "event without a limit", "pipe"],
+)
+def test_sleep_and_wait_with_a_limit_show_when_they_end(ranks, wait, lasts_s):
+    ranks.python(f"{READY}{wait}\n", until="S")
+    until_blocked(ranks, 0, "clock_nanosleep", "nanosleep", "futex", "select", "pselect6", "read")
+    _, records = capture(ranks.seen())
+    left_s = main_thread(records, rank=0).thread_wakes_in_s
+    assert (left_s is None) if lasts_s is None else (lasts_s - 60 < left_s <= lasts_s)

@@ -263,3 +263,61 @@ def test_rank_in_a_different_collective_is_a_mismatch_with_likely_confidence():
 
 def test_a_job_of_one_rank_has_one_culprit():
     assert names(Scene(1, 1).rank(0, LOCKED).verdict()) == [(0, "python_lock")]
+
+
+@pytest.mark.parametrize("frames", [own("ask"), LOCKED], ids=["sleep", "wait with a limit"])
+@pytest.mark.parametrize(
+    ("left_s", "state"),
+    [(9.0, "undecided"), (3600.0, "hung"), (None, "hung")],
+    ids=["pause", "for an hour", "no limit"],
+)
+def test_a_rank_in_a_pause_that_is_about_to_end_is_given_time(frames, left_s, state):
+    syscall = "clock_nanosleep" if frames is not LOCKED else "futex"
+    scene = waiting(Scene(), 1).rank(1, frames, syscall=syscall, thread_wakes_in_s=left_s)
+    assert scene.verdict().state == state
+
+
+def test_a_rank_that_polls_by_short_sleeps_is_late_as_before():
+    scene = waiting(Scene(), 1).rank(1, own("ask"), syscall="clock_nanosleep", thread_wakes_in_s=0.4, wakes=2)
+    assert (scene.verdict().state, names(scene.verdict())) == ("hung", [(1, "sleep")])
+
+
+def test_a_pause_that_lasts_all_the_same_is_a_hang():
+    scene = waiting(Scene(every_s=3.0), 1).rank(1, own("ask"), syscall="clock_nanosleep", thread_wakes_in_s=9.0)
+    verdict = scene.verdict()
+    assert (verdict.state, names(verdict)) == ("hung", [(1, "sleep")])
+    assert "ends by itself in ≤ 9 s" in verdict.evidence[0]
+
+
+#: A thread that communicates for the job, and the same thread when it has nothing to do.
+SENDS = (StackFrame("run", LIB + "threading.py", 1), at(12, "reduce_for_ever"), *REDUCE[2:])
+IDLES = (*SENDS[:2], StackFrame("get", LIB + "queue.py", 1), StackFrame("wait", LIB + "threading.py", 300))
+
+
+@pytest.mark.parametrize(
+    ("main", "slept_s", "named"),
+    [(own("read_labels"), 9.0, "read_labels"), (own("pause"), 9.0, "pause"), (own("supervise"), 0.1, "reduce_for_ever"),
+     (LOCKED, 9.0, "reduce_for_ever")],
+    ids=["reads", "sleeps", "polls its thread", "waits for its thread"],
+)  # fmt: skip
+def test_main_thread_that_keeps_a_training_thread_waiting_is_named(main, slept_s, named):
+    syscall = {"read_labels": "openat", "pause": "clock_nanosleep", "supervise": "clock_nanosleep"}
+    scene = Scene()
+    for rank in (0, 2, 3):
+        scene.rank(rank, LOCKED, threads=[("Thread-1", SENDS)])
+    scene.rank(1, main, syscall=syscall.get(main[-1].function, "futex"), threads=[("Thread-1", IDLES)],
+               thread_slept_s=slept_s)  # fmt: skip
+    verdict = scene.verdict()
+    assert (verdict.state, [culprit.site.function for culprit in verdict.culprits]) == ("hung", [named])
+
+
+def test_rank_that_waits_for_its_pool_is_blocked_by_the_process_in_its_own_code():
+    pool = StackFrame("get", LIB + "multiprocessing/pool.py", 770)
+    waits = (MAIN, pool, StackFrame("wait", LIB + "threading.py", 300))
+    works = (StackFrame("worker", LIB + "multiprocessing/pool.py", 125), at(9, "tokenize"))
+    scene = waiting(Scene(), 1).rank(1, waits).child(1, works, role="child", syscall="openat")
+    verdict = scene.verdict()
+    assert names(verdict) == [(1, "subprocess")] and verdict.culprits[0].site.function == "tokenize"
+    assert "(process 901)" in verdict.next_step
+    beside = waiting(Scene(), 1).rank(1, LOCKED).child(1, works, role="child", syscall="openat").verdict()
+    assert names(beside) == [(1, "python_lock")], "nothing shows that it waits for this process"
