@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import get_args
 
@@ -21,9 +22,9 @@ from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
 from ..monitor.unrecognised import unrecognised
 from ..present.spans import state_word
-from ..records import Finding, Severity
+from ..records import Finding, Log, Severity
 from ..text.documents import pretty
-from ..text.format import duration, iso, plural
+from ..text.format import age, duration, iso, plural
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
 from ..text.sanitize import printable
 from .collectives import CollectivesLine, collectives_line
@@ -86,6 +87,41 @@ def _finding_line(finding: Finding) -> FindingLine:
     return line_of(FindingLine, finding, first_seen=iso(finding.first_seen) or "", cleared_at=cleared_at)
 
 
+class EventLine(msgspec.Struct):
+    """What a node already knew when the agent came: a message of its kernel or journal, a boot, a core dump."""
+
+    node: str
+    at: str | None  # ISO 8601
+    at_ns: int  # CLOCK_REALTIME of the node
+    age: str  # before the agent reported it: "37 min"
+    source: str
+    severity: Severity
+    fault: str | None  # class of a kernel message
+    subject: str | None
+    pid: int | None
+    text: str
+
+
+#: Earlier events of one node in a report, the newest.
+MAX_EVENTS = 64
+
+
+def event_lines(store: Store) -> list[EventLine]:
+    """What happened on the nodes before the agents came, as far as it is kept, in order of time."""
+    earlier: dict[str, deque[tuple[int, Log]]] = {}
+    for _, record in store.events:
+        if isinstance(record, Log) and record.is_earlier and record.at is not None:
+            earlier.setdefault(record.node, deque(maxlen=MAX_EVENTS)).append((record.at, record))
+    events = sorted(
+        (event for events in earlier.values() for event in events),
+        key=lambda event: (event[0], event[1].node, event[1].seq),
+    )
+    return [
+        line_of(EventLine, log, at=iso(at_ns), at_ns=at_ns, age=age(log.t - at_ns), text=printable(log.text))
+        for at_ns, log in events
+    ]
+
+
 SCHEMA = "gconsole.report/1"
 
 
@@ -114,6 +150,7 @@ class Report(msgspec.Struct):
     findings: list[FindingLine]
     agent_cost: list[CostLine]
     unrecognised: list[ProcessLine]  # Python processes that may be jobs, where there is no rank
+    events: list[EventLine]  # of the time before the agents came, oldest first
 
 
 def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequence[CrashVerdict] = ()) -> Report:
@@ -143,6 +180,7 @@ def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequenc
         findings=finding_lines(store),
         agent_cost=cost_lines(nodes),
         unrecognised=[line_of(ProcessLine, process) for process in unrecognised(store)],
+        events=event_lines(store),
     )
 
 
@@ -176,13 +214,14 @@ def _coverage(states: Sequence[str], unseen: bool) -> int:
     return 3 if unseen or any(state != "ok" for state in states) else 0
 
 
-#: Max findings in a summary, most severe first.
+#: Max findings in a summary, most severe first, and of earlier events, the newest.
 MAX_FINDINGS = 50
+SHOWN_EVENTS = 8
 
 
 def summary(report: Report) -> str:
-    """The text summary: cluster, jobs, failed nodes and findings."""
-    parts = (_job_lines, _failure_lines, _unreadable_lines, _unrecognised_lines, _finding_lines)
+    """The text summary: cluster, jobs, failed nodes, findings, and what happened before."""
+    parts = (_job_lines, _failure_lines, _unreadable_lines, _unrecognised_lines, _finding_lines, _event_lines)
     return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
 
 
@@ -275,3 +314,12 @@ def _finding_lines(report: Report) -> list[str]:
 def _is_of_restart(line: FindingLine) -> bool:
     """Whether a finding is that of a job that died and was restarted."""
     return line.severity != "error" and line.id in get_args(CrashKind)
+
+
+def _event_lines(report: Report) -> list[str]:
+    """The newest events of the time before that deserve attention, unless a finding tells them."""
+    texts = [line.text for line in report.findings]
+    wanted = [
+        line for line in report.events if line.severity != "info" and not any(line.text in text for text in texts)
+    ]
+    return [f"  · {line.age} before you came  {line.node}: {line.text}" for line in wanted[-SHOWN_EVENTS:]]

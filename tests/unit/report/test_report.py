@@ -4,8 +4,21 @@ import msgspec
 import pytest
 
 from gconsole.core.store import Store
-from gconsole.records import AgentCost, ConsoleRecord, Failure, Finding, Host, Node, NodeState, Rank, RankStat, Record
+from gconsole.records import (
+    AgentCost,
+    ConsoleRecord,
+    Failure,
+    Finding,
+    Host,
+    Log,
+    Node,
+    NodeState,
+    Rank,
+    RankStat,
+    Record,
+)
 from gconsole.report import coverage_code, exit_code, make_report, summary, to_json
+from gconsole.report.document import MAX_EVENTS
 from gconsole.text.format import iso
 
 T0 = 1_795_000_000_000_000_000
@@ -166,3 +179,41 @@ def test_nodes_are_sorted_by_number_in_their_names():
 def test_timestamps_are_utc_with_microseconds_and_zero_is_none():
     assert iso(T0 + 1500) == "2026-11-18T11:06:40.000001Z"
     assert iso(0) is None
+
+
+def an_event(text: str, minutes: int, **more) -> Log:
+    """A message of the kernel that is so many minutes older than the agent."""
+    known = {"source": "kernel", "severity": "warning", "is_earlier": True, "at": T0 - minutes * 60_000_000_000}
+    return Log(node="node1", text=text, **{**known, **more})
+
+
+def test_the_report_tells_what_happened_before_the_agents_came():
+    store = a_store(
+        *a_node("node1"),
+        an_event("Out of memory: Killed process 4242 (python)", 37, fault="oom_kill", pid=4242),
+        an_event("nfs: server store1 not responding", 3 * 60, fault="nfs"),
+        an_event("usb 1-1: new device", 5, severity="info"),
+        an_event("said later", 0, is_earlier=False),
+    )
+    report = make_report(store)
+    assert [(line.age, line.fault) for line in report.events] == [
+        ("3 h", "nfs"),
+        ("37 min", "oom_kill"),
+        ("5 min", None),
+    ]
+    assert summary(report).splitlines()[-2:] == [
+        "  · 3 h before you came  node1: nfs: server store1 not responding",
+        "  · 37 min before you came  node1: Out of memory: Killed process 4242 (python)",
+    ]
+    told = Finding(
+        node="node1", id="kernel_fault", severity="warning", confidence="certain", culprits=("node1",), victims=(),
+        text="37 min earlier: Out of memory: Killed process 4242 (python)", evidence=(), first_seen=T0,
+    )  # fmt: skip
+    store.apply([told])
+    assert "before you came  node1: Out of memory" not in summary(make_report(store))
+
+
+def test_a_node_with_a_long_past_keeps_its_newest_events():
+    report = make_report(a_store(*a_node("node1"), *(an_event(f"fault {n}", 1000 - n) for n in range(100))))
+    assert [line.text for line in report.events][:1] == ["fault 36"] and len(report.events) == MAX_EVENTS
+    assert len(summary(report).splitlines()) < 20
