@@ -18,9 +18,10 @@ from ..text.sanitize import printable
 from ..transport import errors
 from ..transport.transport import Channel, Unacked
 from . import quotas
+from .deploy.agent_payload import Payload
 from .record_receiver import FairReader, Line, RecordReceiver
 from .rpc import Frame, Rpc
-from .wire import Hello, LineSplitter, MalformedFrame, read_frame, read_hello, split_greeting, unpack
+from .wire import Hello, LineSplitter, MalformedFrame, read_frame, read_hello, read_lacking, split_greeting, unpack
 
 _log = logging.getLogger(__name__)
 
@@ -43,12 +44,19 @@ class AgentConnection:
         self.greeted, self.ended = asyncio.Event(), asyncio.Event()
         self.failure: errors.FleetError | None = None
         self.channel: Channel | None = None  # for sending, once open
+        self._unsent: Payload | None = None  # whose archive the node may request
         self._node, self._hub, self._receiver, self._rpc = node, hub, receiver, rpc
         self._on_hello, self._warn = on_hello, warn
         self._fair_reader = FairReader(self._process, self._set_paused, quotas.fair_share(), self._report_overload)
         self._lines = LineSplitter()
         self._last_words = LastWords()
         self._closed = False
+
+    def start_agent(self, channel: Channel, payload: Payload, start: Frame) -> None:
+        """Send the preamble and the start frame; the archive follows if the node lacks it."""
+        self.channel, self._unsent = channel, payload
+        channel.write(payload.preamble)
+        self.send({"start": start})
 
     async def wait_for_hello(self) -> None:
         """Wait for the agent's hello. Raises FleetError if the connection ends or times out first."""
@@ -173,6 +181,10 @@ class AgentConnection:
         if not greeting:
             return
         try:
+            lacking = read_lacking(greeting)
+            if lacking is not None:
+                self._send_archive(lacking)
+                return
             hello = read_hello(greeting)
         except MalformedFrame as error:
             self.end(errors.AgentCrashed(str(error), "use one version on both sides"))
@@ -181,6 +193,14 @@ class AgentConnection:
         self.hello = hello
         self.greeted.set()
         self._on_hello(hello)
+
+    def _send_archive(self, digest: str) -> None:
+        """Send the agent's modules, once. Raises MalformedFrame."""
+        payload, self._unsent = self._unsent, None
+        if payload is None or digest != payload.archive_digest or self.channel is None:
+            raise MalformedFrame(f"unexpected request for the agent's modules {printable(digest[:12])}")
+        _log.debug("%s: sending the agent's modules, %d bytes", self._node.name, len(payload.archive))
+        self.channel.write(payload.archive)
 
     def _read_line(self, line: bytes, rx: int, records: list[Published]) -> None:
         try:

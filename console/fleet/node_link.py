@@ -187,9 +187,8 @@ class NodeLink:
         _log.debug("%s: start command: %s", self.node.name, command)
         try:
             run_command.require_some()
-            connection.channel = await self._transport.open(self.node, command, connection)
-            connection.channel.write(agent_payload.build().preamble)
-            connection.send({"start": self._start_frame()})
+            channel = await self._transport.open(self.node, command, connection)
+            connection.start_agent(channel, agent_payload.build(), self._start_frame())
             await connection.wait_for_hello()
             self._publish_state("ok")
             self.read_clocks_every(self._snapshot_period_ms)  # a lingering agent may have older settings

@@ -15,7 +15,7 @@ PROTOCOL = (1, 1)
 #: Maximum bytes of a line, packed or not, as in the agent; valid lines reach 1 MB of file content.
 MAX_LINE = 4 << 20
 
-_GREETING = b'{"gconsole":'
+_GREETING, _LACKS = b'{"gconsole":', b'{"gconsole_lacks":'
 _DECODE_ERRORS = (msgspec.DecodeError, ValueError, RecursionError, zlib.error)  # a UnicodeDecodeError is a ValueError
 
 
@@ -61,14 +61,31 @@ class _Greeting(msgspec.Struct):
     gconsole: Hello
 
 
+class _LackingArchive(msgspec.Struct):
+    gconsole_lacks: Annotated[str, msgspec.Meta(max_length=64)]
+
+
 class _CompressedLine(msgspec.Struct):
     z: str
 
 
 def split_greeting(line: bytes) -> tuple[bytes, bytes]:
-    """(bytes before the hello, the hello or b""): shells and terminals may write before it on the same line."""
-    start = line.find(_GREETING)
+    """(bytes before the hello or the request for the agent's modules, that frame or b"").
+
+    Shells and terminals may write before it on the same line.
+    """
+    start = max(line.find(_GREETING), line.find(_LACKS))
     return (line, b"") if start < 0 else (line[:start], line[start:])
+
+
+def read_lacking(greeting: bytes) -> str | None:
+    """The digest of the archive that a node requests before its hello; None for a hello. Raises MalformedFrame."""
+    if not greeting.startswith(_LACKS):
+        return None
+    try:
+        return msgspec.json.decode(greeting, type=_LackingArchive).gconsole_lacks
+    except _DECODE_ERRORS as error:
+        raise MalformedFrame(f"malformed request for the agent's modules: {error}") from error
 
 
 def read_hello(line: bytes) -> Hello:

@@ -1,11 +1,11 @@
 """The first code of the bundle that runs on a node: makes the bundle importable and starts the agent.
 
-The one-liner on the command line (gconsole.fleet.deploy.agent_payload.STAGE0) has read and verified the bundle; it
-executes this source and calls `boot` with the rest. Modules are imported from memory; only compiled code is written, to
-the cache folder, because compiling at every start costs time and memory.
+The one-liner on the command line (gconsole.fleet.deploy.agent_payload.STAGE0) has read and verified the preamble; it
+executes this source and calls `boot` with the rest, which contains the modules that open the cache folder. All others
+come from there, or are requested from the console (see start_agent.py). Modules are imported from memory; compiled code
+is kept in the cache folder, because compiling at every start costs time and memory.
 """
 
-import base64
 import importlib.machinery
 import importlib.util
 import json
@@ -26,16 +26,29 @@ SELDOM = {"pynvml": "libnvidia-ml.so.1"}
 class BundleImporter(object):
     """Imports the bundle's modules from memory; compiled code is cached in `code_dir` where one is set.
 
-    `modules` maps a module's name to [sha256 of its source, base64 of its zlib'd source, is it a package].
-    One of SELDOM has a fourth element, the names that are used of it, which are part of its sha256.
+    `modules` maps a module's name to [digest of its source, its zlib'd source, is it a package].
+    One of SELDOM has a fourth element, the names that are used of it, which are part of its digest.
     `extensions` maps a module's name to the path of its shared object, for those that were sent as binaries.
     """
 
-    def __init__(self, modules: "dict[str, Any]") -> None:
-        self.modules = modules
+    def __init__(self, modules: "dict[str, Any] | None" = None) -> None:
+        self.modules: dict[str, Any] = modules or {}
+        self._dictionaries: dict[str, bytes] = {}  # by module: zlib's preset dictionary of its archive
         self.extensions: dict[str, str] = {}
         self.code_dir: str | None = None
         self._compiling: int | None = None  # pid of the child that compiles SELDOM modules
+
+    def add(self, archive: bytes) -> None:
+        """Make the modules of an archive importable (see agent_payload.archive)."""
+        length, _, rest = archive.partition(b"\n")
+        start = int(length)
+        index = json.loads(zlib.decompress(rest[:start]).decode("ascii"))
+        dictionary = zlib.decompress(rest[start : start + index["dictionary"]])
+        start += index["dictionary"]
+        for name, digest, size, is_package, names in index["modules"]:
+            self.modules[name] = [digest, rest[start : start + size], is_package, names]
+            self._dictionaries[name] = dictionary
+            start += size
 
     def use_code_dir(self, folder: "str | None") -> None:
         """Keep compiled code in `folder` (None: nowhere), and compile what it lacks.
@@ -109,7 +122,9 @@ class BundleImporter(object):
         return self._source(name).decode("utf-8")
 
     def _source(self, name: str) -> bytes:
-        return zlib.decompress(base64.b64decode(self.modules[name][1]))
+        unpacker = zlib.decompressobj(zdict=self._dictionaries.get(name, b""))
+        source: bytes = unpacker.decompress(self.modules[name][1]) + unpacker.flush()
+        return source
 
     def _compiled(self, name: str, tree: "Any" = None) -> "Any":
         file = "gconsole:" + name.replace(".", "/") + ".py"
@@ -184,8 +199,12 @@ def _remove(path: str) -> None:
 
 def boot(stdin: "BufferedReader", payload: bytes) -> None:
     """Install the importer, read the start frame (one line of JSON on `stdin`), run the agent. Does not return."""
-    importer = BundleImporter(json.loads(zlib.decompress(payload).decode("ascii")))
+    rest, _, first = payload.partition(b"\n")
+    digest, size = rest.decode("ascii").split()
+    importer = BundleImporter()
+    importer.add(first)
     sys.meta_path.insert(0, importer)
     from gconsole_remote.agent import start_agent
 
-    start_agent.launch(stdin, json.loads(stdin.readline().decode("utf-8"))["start"], importer)
+    start = json.loads(stdin.readline().decode("utf-8"))["start"]
+    start_agent.launch(stdin, start, importer, digest, int(size))

@@ -1,6 +1,7 @@
-"""The cache folder, the only one the agent writes: compiled code, content-addressed binaries, sockets, jobs.
+"""The cache folder, the only one the agent writes: its modules, compiled code, binaries by digest, sockets, jobs.
 
-It must be 0700 and owned by the agent's user. Binaries are checked against their SHA-256 before they are executed.
+It must be 0700 and owned by the agent's user. Modules and binaries are checked against their SHA-256 before they are
+executed.
 """
 
 import errno
@@ -8,6 +9,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 
 try:
     from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore]
@@ -19,6 +21,11 @@ except ImportError:
 
 #: Its subfolders; a cache with jobs has one more (see jobs/job_dir.py).
 PARTS = ("blob", "code", "run")
+#: Archives of the agent's modules are files in "blob" with this prefix; the last used ones are kept, for consoles of
+#: different releases that take turns.
+_PAYLOAD, KEPT_PAYLOADS = "payload-", 4
+#: Seconds after which an incomplete file belongs to a process that was killed; no transfer takes so long.
+_DRAFT, _ABANDONED_S = ".draft-", 86400.0
 
 
 class UnusableCache(Exception):
@@ -167,8 +174,63 @@ class Cache(object):
         """A `BlobWriter` for the binary with that SHA-256: in the cache, or in memory if that cannot execute it."""
         if self.root is None or self.noexec:
             return BlobWriter(self, digest, memory_file("gconsole-" + digest[:8]), None)
-        draft, path = tempfile.mkstemp(prefix=".draft-", dir=os.path.join(self.root, "blob"))
+        draft, path = tempfile.mkstemp(prefix=_DRAFT, dir=os.path.join(self.root, "blob"))
         return BlobWriter(self, digest, draft, path)
+
+    def payload(self, digest: str, size: int) -> "bytes | None":
+        """The archive of the agent's modules with that SHA-256 and size; None if absent, damaged or not private.
+
+        The bytes that are verified are those that are returned: a file that is replaced meanwhile is not read again.
+        """
+        if self.root is None:
+            return None
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(os.open(self._payload_path(digest), flags), "rb") as f:
+                info = os.fstat(f.fileno())
+                is_ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o077
+                if not is_ours or info.st_size != size:
+                    return None
+                content = f.read(size)
+                if not has_digest(content, digest):
+                    return None
+        except OSError:
+            return None
+        try:
+            os.utime(self._payload_path(digest))  # the last used ones are kept
+        except OSError:
+            pass  # pruned meanwhile
+        return content
+
+    def keep_payload(self, digest: str, content: bytes) -> None:
+        """Store an archive, and remove those of releases that were not used for longest; a failure costs a transfer."""
+        if self.root is None:
+            return
+        draft = None
+        try:
+            fd, draft = tempfile.mkstemp(prefix=_DRAFT, dir=os.path.join(self.root, "blob"))  # mode 0600
+            with open(fd, "wb") as f:
+                f.write(content)
+            os.rename(draft, self._payload_path(digest))
+            draft = None
+            self._prune()
+        except OSError:
+            pass  # a full or read-only disk: the next start requests it again
+        finally:
+            if draft is not None:
+                _unlink(draft)
+
+    def _payload_path(self, digest: str) -> str:
+        return os.path.join(self.root or "", "blob", _PAYLOAD + digest)
+
+    def _prune(self) -> None:
+        """Remove all but the last used archives, and incomplete files of processes that were killed."""
+        folder = os.path.join(self.root or "", "blob")
+        used = {name: os.lstat(os.path.join(folder, name)).st_mtime for name in os.listdir(folder)}
+        payloads = sorted((name for name in used if name.startswith(_PAYLOAD)), key=lambda name: -used[name])
+        abandoned = [n for n in used if n.startswith(_DRAFT) and used[n] < time.time() - _ABANDONED_S]
+        for name in payloads[KEPT_PAYLOADS:] + abandoned:
+            _unlink(os.path.join(folder, name))
 
     def keep_in_memory(self, digest: str, fd: int) -> str:
         """Adopt the descriptor of a binary in memory; its path for as long as this process lives."""
@@ -214,10 +276,7 @@ class BlobWriter(object):
         self._close()
         if self.draft is not None:
             draft, self.draft = self.draft, None
-            try:
-                os.unlink(draft)
-            except OSError:
-                pass  # already removed
+            _unlink(draft)
 
     def _close(self) -> None:
         if self.fd is not None:
@@ -225,9 +284,21 @@ class BlobWriter(object):
             os.close(fd)
 
 
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # already removed
+
+
 def short_name(*texts: str) -> str:
     """12 hex digits that stand for these texts, for a file's name."""
     return str(sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()[:12])
+
+
+def has_digest(content: bytes, digest: str) -> bool:
+    """Whether that is the hex SHA-256 of `content`."""
+    return bool(sha256(content).hexdigest() == digest)
 
 
 def sha256_of(path: str) -> str:

@@ -1,6 +1,12 @@
-"""Starts the agent on its channel, or detached behind a socket with this process as relay."""
+"""Starts the agent on its channel, or detached behind a socket with this process as relay.
 
+The agent's modules come from the cache folder; where it lacks them, one line requests them from the console:
+{"gconsole_lacks": digest}. The console sends them once, as plain bytes.
+"""
+
+import json
 import os
+import sys
 
 from . import cache
 
@@ -12,10 +18,14 @@ if TYPE_CHECKING:
     from .bootstrap import BundleImporter
 
 
-def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter") -> None:
-    """Run the agent on this channel, then end the process. `start` is the console's start frame."""
+def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter", digest: str, size: int) -> None:
+    """Run the agent on this channel, then end the process. `start` is the console's start frame.
+
+    `digest` and `size` are those of the archive of all modules that did not come with the bootstrap.
+    """
     config = start["config"]
     place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
+    importer.add(_archive(stdin, place, digest, size))
     importer.use_code_dir(place.folder("code"))
     from . import linger  # after use_code_dir: compiled modules come from the cache
     from .agent import Agent
@@ -26,3 +36,15 @@ def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter")
     agent = Agent(start, place, importer)
     agent.end_on_signals()
     agent.run(stdin, os.fdopen(os.dup(1), "wb", 0))
+
+
+def _archive(stdin: "BufferedReader", place: "cache.Cache", digest: str, size: int) -> bytes:
+    """The archive from the cache, else from the console. Ends the process if what arrives is damaged."""
+    archive = place.payload(digest, size)
+    if archive is None:
+        os.write(1, json.dumps({"gconsole_lacks": digest}).encode("ascii") + b"\n")
+        archive = stdin.read(size)
+        if not cache.has_digest(archive, digest):
+            sys.exit("gconsole: bundle_rejected")
+        place.keep_payload(digest, archive)
+    return archive

@@ -1,12 +1,16 @@
-"""`clean` removes unused files and names the users of the others; `doctor` reports what works and what does not."""
+"""What a node keeps between runs: what is not sent again, what `clean` removes, and what `doctor` reports."""
 
 import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from live_fleet import started_fleet
 from program import batch, gconsole
 from rig import Rig
+
+from gconsole.fleet.deploy import agent_payload
+from gconsole.transport import ssh
 
 
 def _caches(rig: Rig) -> list[str]:
@@ -17,6 +21,45 @@ def _caches(rig: Rig) -> list[str]:
         listing = node.output(["sh", "-c", f"ls -d {places} 2>/dev/null; true"])
         files += [f"{node.name}:{path}" for path in listing.split()]
     return files
+
+
+async def _sent_bytes(hosts: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> int:
+    """Bytes written to the SSH channel of one node: its command, and standard input up to the first sample."""
+    sent: list[int] = []
+    opened, written = ssh.AsyncsshTransport.open, ssh._SshChannel.write
+
+    async def counted_open(transport: object, node: object, command: str, receiver: object) -> object:
+        sent.append(len(command))
+        return await opened(transport, node, command, receiver)
+
+    def counted_write(channel: object, data: bytes) -> None:
+        sent.append(len(data))
+        written(channel, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ssh.AsyncsshTransport, "open", counted_open)
+        patched.setattr(ssh._SshChannel, "write", counted_write)
+        async with started_fleet(hosts, **settings) as fleet:
+            await fleet.sampled()
+            await fleet.until(lambda: fleet.fleet.staging.staged == fleet.fleet.staging.expected == 1)
+            total = sum(sent)
+    return total
+
+
+@pytest.mark.parametrize("settings", [{}, {"agent_linger_s": 5}], ids=["", "linger"])
+async def test_what_a_node_has_is_not_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object], needs_namespaces: None
+) -> None:
+    with Rig(nodes=1, name="warm", is_first_start=True) as rig:
+        hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+        cold = await _sent_bytes(hosts, monkeypatch, **settings)
+        warm = await _sent_bytes(hosts, monkeypatch, **settings)
+        assert (await asyncio.to_thread(gconsole, "clean", hosts, "--force")).status == 0
+        again = await _sent_bytes(hosts, monkeypatch, **settings)
+        print(f"\nsent to a node: {cold} bytes at first, {warm} later, {again} after clean")
+    archive = len(agent_payload.build().archive)
+    assert archive < cold and archive < again
+    assert warm <= 20_000
 
 
 def test_a_run_leaves_one_folder_and_clean_removes_it(tmp_path: Path) -> None:

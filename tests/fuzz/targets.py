@@ -79,7 +79,8 @@ def _read_line(line: bytes) -> None:
     _, greeting = wire.split_greeting(line)
     if greeting:
         with contextlib.suppress(wire.MalformedFrame):
-            wire.read_hello(greeting)
+            if wire.read_lacking(greeting) is None:
+                wire.read_hello(greeting)
     with contextlib.suppress(wire.MalformedFrame):
         unpacked = wire.unpack(line)
         assert len(unpacked) <= wire.MAX_LINE
@@ -93,7 +94,7 @@ def _read_line(line: bytes) -> None:
 def _wire_seeds() -> list[bytes]:
     packed = remote_wire.encode({"re": 1, "ok": ["x" * 70_000]})
     gap = {"gap": [1, 2], "reason": "buffer"}
-    frames_ = [HELLO, {"pong": 1, "t": 2, "mono": 3}, gap, {"re": 7, "ok": {"a": [1.5]}}]
+    frames_ = [{"gconsole_lacks": "a" * 64}, HELLO, {"pong": 1, "t": 2, "mono": 3}, gap, {"re": 7, "ok": {"a": [1.5]}}]
     return [b"\x20" + b"motd\n" + b"\n".join(map(msgspec.json.encode, frames_)) + b"\n", b"\xff" + packed]
 
 

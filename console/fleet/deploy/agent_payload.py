@@ -1,4 +1,7 @@
-"""The payload sent at every start: the agent's modules, psutil's Python part and pynvml."""
+"""The payload of the agent: its modules, psutil's Python part and pynvml.
+
+Every start sends the preamble, which opens the node's cache folder; the archive is sent where that lacks it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -54,13 +57,19 @@ _DOCSTRING = re.compile(rb'(?<=:\n)( +)"""(?:[^"\\]|"(?!""))*"""$', re.MULTILINE
 #: Comments on constants and headings of sections; other comments might be lines of a text.
 _COMMENT = re.compile(rb"^ *#(?::| --) .*$", re.MULTILINE)
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
+#: Modules that find the others in the cache folder, or request them.
+_FIRST = (_AGENT, f"{_AGENT}.agent", f"{_AGENT}.agent.cache", f"{_AGENT}.agent.start_agent")
+#: Bytes that zlib looks back.
+_WINDOW = 32 << 10
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """`preamble` goes to STAGE0's standard input: a header line and the payload."""
+    """`preamble` goes to STAGE0's standard input, `archive` after the start frame if the node requests it."""
 
-    digest: str  # SHA-256 of the payload: the version of the agent
+    digest: str  # SHA-256 of the preamble without its header line, which names the archive's: the version of the agent
     preamble: bytes
+    archive: bytes
+    archive_digest: str
 
 
 def command(python: str = "python3", run_as: str = "self") -> str:
@@ -78,53 +87,80 @@ def build() -> Payload:
     modules = dict(_modules(_AGENT))
     modules.update(_modules("psutil", only=_PSUTIL_MODULES))
     modules["pynvml"] = _pruned_module("pynvml", _NVML_NAME)
+    first = {name: modules.pop(name) for name in _FIRST}
+    archive = pack(modules)
+    archive_digest = hashlib.sha256(archive).hexdigest()
     boot = stripped_source(_package_dir(_AGENT).joinpath("agent", "bootstrap.py").read_bytes())
-    packer = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)  # base64 of compressed sources: nothing repeats in it
-    rest = packer.compress(json.dumps(modules, sort_keys=True).encode()) + packer.flush()
     boot = zlib.compress(boot, 9)
-    payload = boot + rest
+    payload = boot + f"{archive_digest} {len(archive)}\n".encode() + pack(first)
     digest = hashlib.sha256(payload).hexdigest()
     header = f"gconsole {digest} {len(payload)} {len(boot)}\n"
-    return Payload(digest, header.encode() + payload)
+    return Payload(digest, header.encode() + payload, archive, archive_digest)
 
 
-def _modules(package: str, only: tuple[str, ...] = ()) -> list[tuple[str, list[object]]]:
-    """(module name, [sha256 of its source, base64 of its zlib'd source, is it a package]) of a package's modules."""
+class Module(NamedTuple):
+    """One module of an archive; `names`: those that the agent uses of it, if the node keeps only them."""
+
+    source: bytes
+    is_package: bool
+    names: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """128 bits of the SHA-256 of what the node makes of it, in hex digits."""
+        text = self.source + b"\0" + " ".join(self.names).encode() if self.names else self.source
+        return hashlib.sha256(text).hexdigest()[:32]
+
+
+def pack(modules: Mapping[str, Module]) -> bytes:
+    """An archive: the length of its index, the index, zlib's preset dictionary, and each module's zlib'd source.
+
+    Each module can be unpacked alone. The small ones are the dictionary of all: this saves a seventh.
+    """
+    names = sorted(modules)
+    by_size = sorted(names, key=lambda name: len(modules[name].source))
+    dictionary = b"".join(modules[name].source for name in by_size)[:_WINDOW] if len(names) > 1 else b""
+    index, parts = [], [zlib.compress(dictionary, 7)]
+    primed = zlib.compressobj(5, zdict=dictionary)  # level 7 saves 2 % and takes 20 ms at every start
+    for name in names:
+        module = modules[name]
+        packer = primed.copy()
+        parts.append(packer.compress(module.source) + packer.flush())
+        index.append([name, module.digest(), len(parts[-1]), module.is_package, module.names])
+    packed_index = zlib.compress(json.dumps({"dictionary": len(parts[0]), "modules": index}).encode(), 7)
+    return b"".join([b"%d\n" % len(packed_index), packed_index, *parts])
+
+
+def _modules(package: str, only: tuple[str, ...] = ()) -> Iterator[tuple[str, Module]]:
+    """The name and the module of each file of a package."""
     root = _package_dir(package)
-    modules = []
+    strip = stripped_source if package == _AGENT else _without_docstrings
     for path in sorted(root.rglob("*.py")):
         parts = [package, *path.relative_to(root).with_suffix("").parts]
         is_package = parts[-1] == "__init__"
         if only and path.stem not in only:
             continue
         name = ".".join(parts[:-1] if is_package else parts)
-        source = path.read_bytes()
-        modules.append((name, _module(stripped_source(source) if package == _AGENT else source, is_package)))
-    return modules
+        yield name, Module(strip(path.read_bytes()), is_package)
 
 
 def stripped_source(source: bytes) -> bytes:
     """Source without annotations, docstrings and comments on constants, same line numbers: saves RSS and transfer."""
     source = _COMMENT.sub(b"", source)
-    source = _DOCSTRING.sub(lambda text: text[1] + b'""' + b"\n" * text[0].count(b"\n"), source)
+    source = _without_docstrings(source)
     source = _TYPE_IMPORTS.sub(lambda block: b"\n" * block[0].count(b"\n"), source)
     return _HEADER.sub(lambda header: _ANNOTATION.sub(b"", header[0]), source)
 
 
-def _module(source: bytes, is_package: bool) -> list[object]:
-    # level 9 takes twice the CPU time and saves 0.2 % of the payload
-    packed = base64.b64encode(zlib.compress(source, 7)).decode()
-    return [hashlib.sha256(source).hexdigest(), packed, is_package]
+def _without_docstrings(source: bytes) -> bytes:
+    return _DOCSTRING.sub(lambda text: text[1] + b'""' + b"\n" * text[0].count(b"\n"), source)
 
 
-def _pruned_module(module: str, pattern: re.Pattern[bytes]) -> list[object]:
-    """A module from which the node keeps only names that the agent uses; the names are part of its digest."""
-    digest, packed, is_package = _module(_file(module).read_bytes(), is_package=False)
+def _pruned_module(module: str, pattern: re.Pattern[bytes]) -> Module:
+    """A module from which the node keeps only names that the agent uses."""
     sources = (path.read_bytes() for path in _package_dir(_AGENT).rglob("*.py"))
     using = (source for source in sources if b"nvml" in source.lower())  # the pattern alone takes thrice as long
     names = sorted({name.decode() for source in using for name in pattern.findall(source)})
-    digest = hashlib.sha256(f"{digest} {' '.join(names)}".encode()).hexdigest()
-    return [digest, packed, is_package, names]
+    return Module(_file(module).read_bytes(), is_package=False, names=tuple(names))
 
 
 def _file(module: str) -> Path:

@@ -1,4 +1,4 @@
-"""A warm cache of the agent on a node: compiled code, psutil's extension and py-spy.
+"""A warm cache of the agent on a node: its modules, compiled code, psutil's extension and py-spy.
 
 Compiling and uploading these costs a new node 0.5 s of CPU time. Nodes of a rig start with a warm cache, unless the
 test is about a node's first start (`Rig(is_first_start=True)`).
@@ -14,14 +14,16 @@ from . import pythons
 
 STORE = Path(__file__).resolve().parents[3] / "build" / "agent-cache"
 DEADLINE_S = 60.0
-# Standard input is the payload, argv[1] the folder for compiled code.
+# Standard input is the preamble and the archive, argv[1] the folder for compiled code.
 _COMPILE = """
-import json, os, sys, zlib
+import sys, zlib
 stdin = sys.stdin.buffer
 header = stdin.readline().split()
 payload, boot_bytes = stdin.read(int(header[2])), int(header[3])
 exec(zlib.decompress(payload[:boot_bytes]))
-importer = BundleImporter(json.loads(zlib.decompress(payload[boot_bytes:])))
+importer = BundleImporter()
+importer.add(payload[boot_bytes:].partition(b"\\n")[2])
+importer.add(stdin.read())
 sys.meta_path.insert(0, importer)
 importer.use_code_dir(sys.argv[1])
 for name in SELDOM:
@@ -45,7 +47,10 @@ def folder() -> Path:
     for part in ("blob", "code", "run"):
         (draft / part).mkdir(0o700)
     argv = [str(python), "-I", "-S", "-B", "-c", _COMPILE, str(draft / "code")]
-    subprocess.run(argv, input=built.preamble, check=True, timeout=DEADLINE_S)
+    subprocess.run(argv, input=built.preamble + built.archive, check=True, timeout=DEADLINE_S)
+    archive = draft / "blob" / f"payload-{built.archive_digest}"
+    archive.write_bytes(built.archive)
+    archive.chmod(0o600)
     binaries = Binaries()
     for name in (PSUTIL, PY_SPY):
         binary = binaries.get(name, os.uname().machine)

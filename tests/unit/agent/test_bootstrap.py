@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import importlib
 import json
+import os
 import shlex
 import stat
 import subprocess
@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from gconsole.fleet.deploy import agent_payload as bundle
+from gconsole.fleet.wire import read_hello, read_lacking
 from gconsole_remote.agent.bootstrap import BundleImporter
 
 PYTHON_2 = next(iter(sorted(Path("~/.pyenv/versions").expanduser().glob("2.7*/bin/python"))), None)
@@ -29,8 +30,7 @@ def packed(**sources: str) -> dict:
     for name, source in sources.items():
         data = source.encode()
         package = any(other.startswith(name + "__") for other in sources)
-        content = base64.b64encode(zlib.compress(data)).decode()
-        modules[name.replace("__", ".")] = [hashlib.sha256(data).hexdigest(), content, package]
+        modules[name.replace("__", ".")] = [hashlib.sha256(data).hexdigest(), zlib.compress(data), package]
     return modules
 
 
@@ -80,7 +80,7 @@ def test_compiled_code_is_cached_in_a_file_private_to_the_user(tmp_path):
 
 def test_cached_code_runs_instead_of_the_bundled_source(tmp_path):
     imported(ONE, tmp_path)
-    unreadable = {"uh_one": [ONE["uh_one"][0], "not even base64", False]}
+    unreadable = {"uh_one": [ONE["uh_one"][0], b"not even zlib", False]}
 
     assert imported(unreadable, tmp_path).answer == 42
 
@@ -141,9 +141,9 @@ def test_modules_are_compiled_on_import_when_fork_fails(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def run(data: bytes, python: str = sys.executable) -> subprocess.CompletedProcess:
+def run(data: bytes, python: str = sys.executable, before: str = "") -> subprocess.CompletedProcess:
     """Run the command as sshd does: through a shell, with the bundle on standard input."""
-    argv = ["/bin/sh", "-c", bundle.command(python)]
+    argv = ["/bin/sh", "-c", before + bundle.command(python)]
     return subprocess.run(argv, input=data, capture_output=True, timeout=90, check=False)
 
 
@@ -152,27 +152,108 @@ def a_start(**config: object) -> bytes:
     return json.dumps({"start": start}).encode() + b"\n"
 
 
-def test_bundle_runs_and_sends_hello():
-    done = run(bundle.build().preamble + a_start())
-
+def lines_of(data: bytes) -> list[bytes]:
+    """The lines that the command writes until it has read all of `data`, and its end."""
+    done = run(data)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[0])["gconsole"]["protocol"] == [1, 1]
+    return done.stdout.splitlines()
 
 
-def test_bundle_that_does_not_match_its_header_is_rejected():
-    preamble = bytearray(bundle.build().preamble)
-    preamble[-1] ^= 1
+def test_bundle_runs_and_sends_hello():
+    made = bundle.build()
+    lacks, hello, *_ = lines_of(made.preamble + a_start() + made.archive)
 
-    done = run(bytes(preamble) + a_start())
+    assert read_lacking(lacks) == made.archive_digest
+    assert read_hello(hello).protocol == (1, 1)
 
-    assert (done.returncode, done.stdout) == (1, b"")
+
+def test_second_start_needs_the_preamble_alone(tmp_path):
+    made, start = bundle.build(), a_start(ephemeral=False, cache_dir=str(tmp_path / "cache"))
+    lines_of(made.preamble + start + made.archive)
+
+    assert read_hello(lines_of(made.preamble + start)[0]).protocol == (1, 1)
+    assert len(made.preamble + start) < 10_000
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "another", "a link", "a pipe", "readable", "a folder"])
+def test_damaged_or_planted_archive_is_requested_again_and_replaced(tmp_path, damage):
+    made, start = bundle.build(), a_start(ephemeral=False, cache_dir=str(tmp_path / "cache"))
+    lines_of(made.preamble + start + made.archive)
+    [cached] = (tmp_path / "cache" / "blob").glob("payload-*")
+    plant(cached, damage)
+
+    lacks, hello, *_ = lines_of(made.preamble + start + made.archive)
+
+    assert read_lacking(lacks) == made.archive_digest
+    assert read_hello(hello).agent
+    if damage != "a folder":
+        assert cached.read_bytes() == made.archive and stat.S_IMODE(cached.lstat().st_mode) == 0o600
+        assert stat.S_ISREG(cached.lstat().st_mode)
+
+
+def plant(cached: Path, damage: str) -> None:
+    """Damage a cached archive, or put something else at its place."""
+    archive = cached.read_bytes()
+    if damage == "readable":
+        cached.chmod(0o644)
+        return
+    cached.unlink()
+    if damage == "truncated":
+        cached.write_bytes(archive[:-1])
+    elif damage == "changed":
+        cached.write_bytes(archive[:-1] + bytes([archive[-1] ^ 1]))
+    elif damage == "another":
+        cached.write_bytes(b"raise SystemExit('executed')".ljust(len(archive)))
+    elif damage == "a link":
+        elsewhere = cached.with_name("elsewhere")
+        elsewhere.write_bytes(archive)
+        cached.symlink_to(elsewhere)
+    elif damage == "a pipe":
+        os.mkfifo(cached, 0o600)
+    else:
+        cached.mkdir(0o700)
+    if damage != "a link":
+        cached.chmod(0o700 if damage == "a folder" else 0o600)
+
+
+@pytest.mark.parametrize("part", ["preamble", "archive"])
+def test_bundle_that_does_not_match_its_digest_is_rejected(part):
+    made = bundle.build()
+    preamble, archive = bytearray(made.preamble), bytearray(made.archive)
+    (preamble if part == "preamble" else archive)[-1] ^= 1
+
+    done = run(bytes(preamble) + a_start() + bytes(archive))
+
+    assert done.returncode == 1 and b"hello" not in done.stdout
     assert done.stderr.strip() == b"gconsole: bundle_rejected"
 
 
-def test_truncated_bundle_is_rejected():
-    done = run(bundle.build().preamble[:-1])
+@pytest.mark.parametrize("sent", [lambda made: made.preamble[:-1],
+                                  lambda made: made.preamble + a_start() + made.archive[:-1]])  # fmt: skip
+def test_truncated_bundle_is_rejected(sent):
+    done = run(sent(bundle.build()))
 
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (1, b"", b"gconsole: bundle_rejected")
+    assert (done.returncode, done.stderr.strip()) == (1, b"gconsole: bundle_rejected")
+
+
+def test_full_disk_costs_a_transfer_at_every_start(tmp_path):
+    made, start = bundle.build(), a_start(ephemeral=False, cache_dir=str(tmp_path / "cache"))
+
+    for _ in range(2):
+        done = run(made.preamble + start + made.archive, before="ulimit -f 100; ")  # blocks: less than the archive
+        lacks, hello, *_ = done.stdout.splitlines()
+        assert read_lacking(lacks) and read_hello(hello).agent, done.stderr
+    assert list((tmp_path / "cache" / "blob").iterdir()) == []
+
+
+def test_archive_is_requested_at_every_start_where_nothing_can_be_stored(tmp_path):
+    made = bundle.build()
+    (tmp_path / "file").write_text("")
+    start = a_start(ephemeral=False, cache_dir=str(tmp_path / "file" / "cache"))
+
+    for _ in range(2):
+        lacks, hello, *_ = lines_of(made.preamble + start + made.archive)
+        assert read_lacking(lacks) and read_hello(hello).agent
 
 
 def test_wrong_hash_in_the_header_is_rejected():
@@ -208,7 +289,7 @@ def test_python_2_is_rejected_as_too_old():
     assert done.stderr.strip() == b"gconsole: python_too_old 2.7"
 
 
-def test_bundle_build_is_deterministic_and_matches_its_header():
+def test_bundle_build_is_deterministic_and_matches_its_digests():
     first = bundle.build()
     bundle.build.cache_clear()
     again = bundle.build()
@@ -217,21 +298,36 @@ def test_bundle_build_is_deterministic_and_matches_its_header():
     assert first == again
     assert header.split()[1].decode() == hashlib.sha256(payload).hexdigest() == again.digest
     assert int(header.split()[2]) == len(payload)
+    assert hashlib.sha256(again.archive).hexdigest() == again.archive_digest
+    assert again.archive_digest.encode() in payload
 
 
-def test_payload_of_a_start_takes_at_most_370_kb():
-    assert len(bundle.build().preamble) < 370_000
+def test_first_start_on_a_node_takes_at_most_360_kb_and_later_ones_10_kb():
+    made = bundle.build()
+
+    assert len(made.preamble) + len(made.archive) < 360_000
+    assert len(made.preamble) < 10_000
 
 
 def test_bundle_contains_every_agent_module():
-    header, _, payload = bundle.build().preamble.partition(b"\n")
-    modules = json.loads(zlib.decompress(payload[int(header.split()[3]) :]))
+    made, importer = bundle.build(), BundleImporter()
+    payload = made.preamble.partition(b"\n")[2][int(made.preamble.split()[3]) :]
+    importer.add(payload.partition(b"\n")[2])
+    importer.add(made.archive)
     root = Path(__file__).parents[3] / "remote"
 
     for path in root.rglob("*.py"):
         name = ".".join(["gconsole_remote", *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
-        source = zlib.decompress(base64.b64decode(modules[name][1]))
-        assert source == bundle.stripped_source(path.read_bytes())
+        assert importer.get_source(name).encode() == bundle.stripped_source(path.read_bytes())
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [5], [40_000, 3], [100, 60_000, 0]])
+def test_archives_of_any_modules_are_unpacked_unchanged(sizes):
+    sources = {f"uh_{number}": (f"# {number} é\n" * size).encode() for number, size in enumerate(sizes)}
+    importer = BundleImporter()
+    importer.add(bundle.pack({name: bundle.Module(source, False) for name, source in sources.items()}))
+
+    assert {name: importer.get_source(name).encode() for name in importer.modules} == sources
 
 
 @pytest.mark.parametrize("python", ["python3", "/opt/my py/bin/python3", "/opt/it's/python3", "$(reboot)"])

@@ -247,3 +247,63 @@ def test_abandoning_a_finished_write_keeps_the_binary(tmp_path):
     writer.abandon()
 
     assert place.find(DIGEST) == path
+
+
+def age(path: Path, days: float) -> None:
+    then = path.lstat().st_mtime - days * 86400
+    os.utime(path, (then, then))
+
+
+def test_payload_is_returned_only_to_its_owner_and_of_its_size(tmp_path, monkeypatch):
+    place = Cache(str(tmp_path / "cache"))
+    place.keep_payload(DIGEST, CONTENT)
+
+    assert place.payload(DIGEST, len(CONTENT)) == CONTENT
+    assert place.payload(DIGEST, len(CONTENT) - 1) is None
+    monkeypatch.setattr(cache.os, "geteuid", lambda: UID + 1)
+    assert place.payload(DIGEST, len(CONTENT)) is None
+
+
+def test_payloads_of_the_last_used_releases_are_kept(tmp_path):
+    place = Cache(str(tmp_path / "cache"))
+    releases = {hashlib.sha256(text).hexdigest(): text for text in (b"first", b"second", b"third", b"fourth", b"fifth")}
+    first, *_, fourth, fifth = releases
+    for number, (digest, text) in enumerate(releases.items()):
+        if digest == fifth:
+            assert place.payload(first, 5) == b"first", "in use again: it becomes the youngest"
+        place.keep_payload(digest, text)
+        age(Path(place.folder("blob")) / f"payload-{digest}", 9 - number)
+
+    place.keep_payload(fourth, releases[fourth])
+
+    assert [place.payload(digest, len(text)) is not None for digest, text in releases.items()] == [
+        True, False, True, True, True]  # fmt: skip
+    assert len(list(Path(place.folder("blob")).iterdir())) == cache.KEPT_PAYLOADS
+
+
+def test_incomplete_files_of_killed_processes_are_removed_after_a_day(tmp_path):
+    place = Cache(str(tmp_path / "cache"))
+    binary, running = keep(place), place.writer("a" * 64)
+    left = Path(place.folder("blob")) / ".draft-killed"
+    left.write_bytes(b"half")
+    age(left, 2)
+
+    place.keep_payload(DIGEST, CONTENT)
+
+    assert not left.exists() and Path(binary).exists()
+    assert Path(running.draft).exists(), "a transfer in progress"
+    running.abandon()
+
+
+@pytest.mark.parametrize("call", ["rename", "open"])
+def test_payload_that_cannot_be_stored_leaves_no_file(tmp_path, monkeypatch, call):
+    place = Cache(str(tmp_path / "cache"))
+
+    def fail(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache.os if call == "rename" else cache.tempfile, {"open": "mkstemp"}.get(call, call), fail)
+    place.keep_payload(DIGEST, CONTENT)
+
+    assert place.payload(DIGEST, len(CONTENT)) is None
+    assert list(Path(place.folder("blob")).iterdir()) == []

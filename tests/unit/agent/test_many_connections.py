@@ -49,8 +49,10 @@ class Agent:
         pipe = subprocess.PIPE
         with subprocess.Popen(["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe) as relay:
             assert relay.stdin and relay.stdout and relay.stderr
-            relay.stdin.write(agent_payload.build().preamble + _line({"start": self._start}))
+            payload = agent_payload.build()
+            relay.stdin.write(payload.preamble + _line({"start": self._start}) + payload.archive)
             relay.stdin.flush()
+            assert "gconsole_lacks" in json.loads(relay.stdout.readline())
             hello = relay.stdout.readline()
             assert hello, relay.stderr.read()
             self.id = json.loads(hello)["gconsole"]["agent"]

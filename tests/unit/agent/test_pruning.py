@@ -1,10 +1,8 @@
 """pynvml as sent to a node: only the parts that the agent uses, unmodified and with their dependencies."""
 
 import ast
-import base64
 import json
 import subprocess
-import zlib
 from pathlib import Path
 
 import pynvml
@@ -13,6 +11,7 @@ from test_contract import VERSIONS, the_python
 
 from gconsole.fleet.deploy import agent_payload as bundle
 from gconsole_remote.agent import trim_module
+from gconsole_remote.agent.bootstrap import BundleImporter
 
 REMOTE = Path(trim_module.__file__).parent
 TRY = """
@@ -32,14 +31,13 @@ except module.NVMLError as error:
 
 
 def wanted():
-    modules = json.loads(zlib.decompress(_payload()))
-    return modules["pynvml"][3]
+    return _importer().modules["pynvml"][3]
 
 
-def _payload():
-    made = bundle.build()
-    header, _, payload = made.preamble.partition(b"\n")
-    return payload[int(header.split()[3]) :]
+def _importer():
+    importer = BundleImporter()
+    importer.add(bundle.build().archive)
+    return importer
 
 
 @pytest.mark.slow
@@ -90,9 +88,9 @@ def test_names_kept_of_pynvml_are_all_that_the_agent_mentions():
 
 
 def test_pruned_pynvml_has_a_different_digest_from_the_unpruned_module():
-    modules = json.loads(zlib.decompress(_payload()))
-    digest, packed, _, names = modules["pynvml"]
+    importer = _importer()
+    digest, _, _, names = importer.modules["pynvml"]
 
-    assert zlib.decompress(base64.b64decode(packed)) == Path(pynvml.__file__).read_bytes()
-    assert bundle._module(Path(pynvml.__file__).read_bytes(), False)[0] != digest
+    assert importer.get_source("pynvml").encode() == Path(pynvml.__file__).read_bytes()
+    assert bundle.Module(Path(pynvml.__file__).read_bytes(), is_package=False).digest() != digest
     assert "nvmlDeviceGetFieldValues" in names

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 
 from gconsole.config import NodeConfig
-from gconsole.fleet.agent_connection import LastWords, explain
+from gconsole.core.bus import Hub
+from gconsole.fleet.agent_connection import AgentConnection, LastWords, explain
+from gconsole.fleet.deploy.agent_payload import Payload
+from gconsole.fleet.record_receiver import RecordReceiver
+from gconsole.fleet.rpc import Rpc
 from gconsole.transport.errors import AgentCrashed
 
 AGENT = NodeConfig(name="node018").agent
@@ -36,3 +42,59 @@ def test_agent_that_did_not_start_names_the_interpreter_to_check() -> None:
     assert isinstance(failure, AgentCrashed)
     assert failure.text == "agent failed to start (status 1) (output: This account is not available)"
     assert AGENT.python in failure.try_ and "login script" in failure.try_
+
+
+@dataclass
+class SentBytes:
+    """A channel that keeps what is written to it."""
+
+    sent: list[bytes] = field(default_factory=list)
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def close(self) -> None: ...
+
+
+DIGEST = "0123456789abcdef" * 4
+PREAMBLE, ARCHIVE, START = b"preamble", b"the modules", b'{"start":{}}\n'
+
+
+def started() -> tuple[AgentConnection, list[bytes]]:
+    """A connection on which the start was sent, and all that is sent on it."""
+    hub, channel = Hub(), SentBytes()
+    connection = AgentConnection(
+        NodeConfig(name="node018"), hub, RecordReceiver("node018", hub, print), Rpc(print), lambda hello: None, print
+    )
+    connection.start_agent(channel, Payload("d", PREAMBLE, ARCHIVE, DIGEST), {})  # type: ignore[arg-type]
+    return connection, channel.sent
+
+
+def lacks(digest: str) -> bytes:
+    return b'{"gconsole_lacks": "%s"}\n' % digest.encode()
+
+
+async def test_modules_are_sent_when_the_node_requests_them_also_behind_a_motd() -> None:
+    connection, sent = started()
+    connection.on_bytes(b"Welcome to node018!\nlast login: never " + lacks(DIGEST))
+    assert sent == [PREAMBLE, START, ARCHIVE]
+    connection.on_bytes(b'{"gconsole":{"protocol":[1,1],"agent":"a","arch":"x"}}\n')
+    assert connection.is_open and connection.failure is None
+
+
+async def test_modules_are_not_sent_to_a_node_that_greets() -> None:
+    connection, sent = started()
+    connection.on_bytes(b'{"gconsole":{"protocol":[1,1],"agent":"a","arch":"x"}}\n')
+    assert sent == [PREAMBLE, START] and connection.is_open
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [lacks(DIGEST) * 2, lacks(DIGEST[::-1]), lacks("x" * 65), b'{"gconsole_lacks": 7}\n', b'{"gconsole_lacks":[\n'],
+    ids=["twice", "other modules", "long", "number", "broken"],
+)
+async def test_impossible_request_for_modules_ends_the_connection(requests: bytes) -> None:
+    connection, sent = started()
+    connection.on_bytes(requests)
+    assert isinstance(connection.failure, AgentCrashed) and "request for the agent's modules" in connection.failure.text
+    assert sent.count(ARCHIVE) <= 1

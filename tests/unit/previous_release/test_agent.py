@@ -56,16 +56,23 @@ def line(frame: dict[str, Any]) -> bytes:
     return json.dumps(frame).encode() + b"\n"
 
 
-def start_agent(node: NodeConfig, preamble: bytes, agent: str = "", after: int = 0) -> dict[str, Any]:
-    """The hello of an agent that lingers after its connection was cut. `preamble` is that of its release."""
+def start_agent(
+    node: NodeConfig, preamble: bytes, agent: str = "", after: int = 0, archive: bytes = b""
+) -> dict[str, Any]:
+    """The hello of an agent that lingers after its connection was cut. `preamble` is that of its release.
+
+    `archive` is what a node without a cache requests from a current release.
+    """
     start = agent_payload.start(node, CONSOLE, agent, after, {}, 1000)
     start["bundle"] = preamble.split()[1].decode()
     command = agent_payload.command(node.agent.python, node.agent.run_as)
     pipe = subprocess.PIPE
     with subprocess.Popen(["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe) as relay:
         assert relay.stdin and relay.stdout and relay.stderr
-        relay.stdin.write(preamble + line({"start": start}))
+        relay.stdin.write(preamble + line({"start": start}) + archive)
         relay.stdin.flush()
+        if archive:
+            assert "gconsole_lacks" in json.loads(relay.stdout.readline())
         hello = relay.stdout.readline()
         assert hello, relay.stderr.read()
         relay.kill()
@@ -99,7 +106,8 @@ def test_lingering_agent_of_the_previous_release_is_replaced_by_the_current_one(
     previous = start_agent(node, PREVIOUS)["gconsole"]["agent"]
     pid = pid_behind(socket_of(tmp_path))
 
-    current = start_agent(node, agent_payload.build().preamble, previous, after=1)["gconsole"]["agent"]
+    payload = agent_payload.build()
+    current = start_agent(node, payload.preamble, previous, 1, payload.archive)["gconsole"]["agent"]
 
     assert current != previous
     deadline = time.monotonic() + DEADLINE_S

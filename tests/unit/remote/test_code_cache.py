@@ -1,6 +1,5 @@
 """Modules of the bundle are compiled once per node, in a child process, and later loaded from the code cache."""
 
-import base64
 import hashlib
 import subprocess
 import sys
@@ -16,8 +15,7 @@ SOURCE = b"answer = 6 * 7\n"
 
 def a_bundle(*names: str, travels_as: bytes = SOURCE) -> dict[str, list[object]]:
     """Modules with the source SOURCE; `travels_as` is sent instead under the same digest."""
-    packed = base64.b64encode(zlib.compress(travels_as)).decode()
-    return {name: [hashlib.sha256(SOURCE).hexdigest(), packed, False] for name in names}
+    return {name: [hashlib.sha256(SOURCE).hexdigest(), zlib.compress(travels_as), False] for name in names}
 
 
 @pytest.fixture
