@@ -49,7 +49,8 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
         "GPU checked."),
     FindingKind("gpu_unusable", "the driver lists a GPU, but every call fails",
         "The GPU requires a reset, or its firmware (GSP) has stopped.",
-        "End the programs on this GPU and reset it (nvidia-smi --gpu-reset -i N), or reboot the node."),
+        "End the programs on this GPU, let gconsole close it (gconsole release NODE), and reset it "
+        "(nvidia-smi --gpu-reset -i N); or reboot the node."),
     FindingKind("gpu_xid", "the driver reported an XID error",
         "A fault of the application (XID 13, 31), of the hardware (48, 79, 94, 95) or of NVLink (74, 144 to 150).",
         "Take the action in the finding's text, which follows NVIDIA's XID catalogue: fix the application, reset the "
@@ -60,7 +61,7 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
         "the vendor's threshold."),
     FindingKind("gpu_remap_pending", "row remaps are pending until the GPU is reset",
         "The driver found faulty memory rows and replaces them at the next reset.",
-        "Drain the node and reset the GPU (nvidia-smi --gpu-reset) or reboot."),
+        "Drain the node and reset the GPU (gconsole release NODE, then nvidia-smi --gpu-reset) or reboot."),
     FindingKind("gpu_throttle", "GPU clocks throttled by heat or hardware under load",
         "Blocked airflow, a failed fan or pump, a power brake signal, or a lowered power cap.",
         "Check cooling and power delivery of the node; compare the throttle reasons on the GPU's page with its peers."),

@@ -49,6 +49,7 @@ COMMANDS = {
     "clocks": ("clocks:clocks", "Measure clock offset between nodes; put traces on the common clock."),
     "check": ("check:check", "Check the health of nodes, once, passively; exit codes for a Slurm prolog."),
     "doctor": ("nodes:doctor", "Check each node and suggest fixes."),
+    "release": ("nodes:release", "Let the nodes' GPUs go for a while, for a reset or an update of the driver."),
     "clean": ("nodes:clean", "Remove gconsole's files and leftover agents from the nodes."),
     "config": ("config:config", "Show the effective configuration, or write a starter file."),
     "hosts": ("config:hosts", "List, add and remove hosts in a hosts.toml, preserving comments."),

@@ -1,4 +1,4 @@
-"""Commands on nodes without a screen: ps, topo, doctor, clean."""
+"""Commands on nodes without a screen: ps, topo, doctor, clean, release."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import json_option, load_target, target, target_or_recording, write_output
+from .options import duration_option, json_option, load_target, target, target_or_recording, write_output
 from .terminal import print_text
 
 if TYPE_CHECKING:
@@ -64,6 +64,31 @@ def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
     replies = _survey(config, "clean", {"force": force}, "cleaned")
     print_text(clean_text(replies))
     return clean_exit_code(replies)
+
+
+@click.command()
+@target
+@duration_option("--for", "for_s", default="10m", help="How long; at most an hour.")
+@click.option("--undo", is_flag=True, help="Use the GPUs again now.")
+def release(target: str, overrides: tuple[str, ...], for_s: float, undo: bool) -> int:
+    """Let the nodes' GPUs go for a while, and name the processes that still have one open.
+
+    A GPU can neither be reset nor get another driver while a process has it open, and gconsole's agents have. All
+    agents of your user close the GPUs, whatever console they belong to, and open them again when the time is over.
+    Exit codes: 0 no process has a GPU open, 3 some have, or some nodes were not reached, 4 none was.
+
+    \b
+    gconsole release node044 && ssh node044 sudo nvidia-smi --gpu-reset -i 3
+    gconsole release node044 --undo
+    """
+    if not 1 <= for_s <= 3600:
+        raise click.BadParameter("from 1 s to 1 h", param_hint="--for")
+    from ..monitor.doctor import release_exit_code, release_text
+
+    config = load_target(target, overrides)
+    replies = _survey(config, "release", {"for_s": 0 if undo else round(for_s)}, "released")
+    print_text(release_text(replies))
+    return release_exit_code(replies)
 
 
 def _survey(config: Config, verb: str, args: dict[str, Any], done: str) -> list[NodeReply]:

@@ -1,4 +1,4 @@
-"""Replies of the nodes to `gconsole doctor` and `gconsole clean` as JSON and text, equal results folded over nodes."""
+"""Replies of the nodes to `doctor`, `clean` and `release` as JSON and text, equal results folded over nodes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from ..core.control import ExamReply
 from ..records import Failure
 from ..text.documents import pretty
+from ..text.format import duration
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .login_rights import describe_rights, parse_facts
@@ -172,3 +173,67 @@ def _clean_lines(answer: ExamReply) -> list[str]:
 def _agent_text(agent: AgentUser) -> str:
     where = "" if agent.here else f" on {agent.hostname} or before its last boot"
     return f"console {(agent.console or '?')[:8]} ({agent.label or 'unnamed'}){where}"
+
+
+# -- release
+
+
+class GpuHolder(msgspec.Struct, frozen=True):
+    """A process that has a GPU open. Untrusted data from the node."""
+
+    pid: int
+    uid: int
+    program: str
+
+
+class Released(msgspec.Struct, frozen=True):
+    """What one node answered: seconds for which its GPUs are let go, and who still has one open."""
+
+    left_s: int | None  # None: the agents have no common folder, so only those of this console were asked
+    holders: tuple[GpuHolder, ...]
+
+
+def released(answer: ExamReply) -> Released | Failure:
+    """The result of one node; a Failure for a missing or malformed reply."""
+    if answer.failure is not None:
+        return answer.failure
+    try:
+        return msgspec.convert(answer.value, Released)
+    except msgspec.ValidationError as error:
+        return Failure("no_answer", f"invalid response: {error}")
+
+
+def release_text(answers: Sequence[ExamReply]) -> str:
+    """One line per result, nodes folded; the processes that still have a GPU open below it."""
+    groups: dict[str, list[str]] = {}
+    for answer in answers:
+        groups.setdefault("\n".join(_release_lines(released(answer))), []).append(answer.node)
+    return "\n".join(
+        printable(f"{fold(nodes)}  {line}") for lines, nodes in groups.items() for line in lines.split("\n")
+    )
+
+
+def release_exit_code(answers: Sequence[ExamReply]) -> int:
+    """Exit code: 0 no process has a GPU open, 3 some have or some nodes unreachable, 4 no node reachable."""
+    results = [released(answer) for answer in answers]
+    reached = [result for result in results if isinstance(result, Released)]
+    if not reached:
+        return 4
+    is_done = all(result.left_s is not None and not result.holders for result in reached)
+    return 0 if is_done and len(reached) == len(results) else 3
+
+
+def _release_lines(result: Released | Failure) -> list[str]:
+    if isinstance(result, Failure):
+        return [f"✖ {result.name}: {result.text}"]
+    if result.left_s is None:
+        return [
+            "▲ the agents have no cache folder ([agent] ephemeral): close the consoles that watch this node instead"
+        ]
+    if not result.left_s:
+        return ["● the agents use the GPUs again"]
+    length = duration(result.left_s * 10**9)
+    if not result.holders:
+        return [f"● gconsole has let the GPUs go for {length}; no process has a GPU open"]
+    lines = [f"▲ gconsole has let the GPUs go for {length}; still open in:"]
+    return [*lines, *(f"    pid {holder.pid} (uid {holder.uid})  {holder.program}" for holder in result.holders)]

@@ -19,6 +19,7 @@ from ..nvml import inventory
 from ..samplers.base import Sampler, Unavailable
 from ..samplers.gpu import GpuSampler
 from ..samplers.topology import TopologySampler
+from . import release
 from .sampler_thread import SamplerThread
 
 TYPE_CHECKING = False
@@ -43,6 +44,7 @@ _PERSISTENCED = "/var/run/nvidia-persistenced/socket"
 RETRY_FAULT_S = 8.0
 _CALL = re.compile(r"\bin (nvml[A-Z]\w+)")
 _CRASH_TRY = "update or reload the NVIDIA driver; gconsole starts the reader again by itself"
+_RELEASED_TRY = "gconsole release --undo, or wait until the time is over"
 _HANG_TRY = "read dmesg for NVRM messages; drain the node and reboot it if the call does not return"
 
 
@@ -71,6 +73,7 @@ class GpuProcess(Sampler):
 
     def start(self) -> None:
         """Fork the child and wait until NVML has started. Raises Unavailable."""
+        self._check_released()
         self.context.prepare_nvml()
         if self._pid and not self._reap():
             raise Unavailable("the process that reads the NVIDIA driver cannot be killed", _HANG_TRY, "gpu_hung")
@@ -89,6 +92,11 @@ class GpuProcess(Sampler):
             self._end_child()
             raise refused
 
+    def _check_released(self) -> None:
+        """Raises Unavailable while `gconsole release` lets the GPUs go."""
+        if release.left_s(self._agent.place.root):
+            raise Unavailable("gconsole has let the GPUs go (gconsole release)", _RELEASED_TRY, "gpu_released")
+
     def _fault(self, name: str, seconds: float) -> "Fields":
         call = self._call or "nvmlInit"
         text = "%s has not returned for %d s" % (call, seconds)
@@ -98,6 +106,7 @@ class GpuProcess(Sampler):
 
     def tick(self, now: float) -> "Iterable[Fact]":
         """Check the child, and send it the ranks of this node. Raises Unavailable when it has died."""
+        self._check_released()
         if self._ended.is_set():
             raise self._death()
         self._send_settings()

@@ -91,6 +91,15 @@ def _clean(agent: "Agent", args: "Fields") -> "Fields":
     return clean.clean(agent, args)
 
 
+def _release(agent: "Agent", args: "Fields") -> "Fields":
+    from . import release
+
+    try:
+        return release.release(agent, args)
+    except OSError as error:
+        raise RequestError("cache", "the cache folder cannot be written: %s" % error, "free some disk space")
+
+
 def _clock(name: str) -> "Callable[[Agent, Fields], Any]":
     """A request to the probe service, which is created by the first one."""
 
@@ -148,6 +157,7 @@ def _job(name: str, module: str = "requests") -> "Callable[[Agent, Fields], Any]
 
 VERBS = {
     "capture": _capture,
+    "release": _release,
     "clean": _clean,
     "clock_listen": _clock("listen"),
     "clock_probe": _clock("probe"),

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import time
 
 import fork_server
 import pytest
@@ -78,3 +80,42 @@ def test_driver_version_mismatch_is_listed_as_a_missing_capability(batch):
     assert (node["gpus_seen"], node["gpu_fault"]["name"]) == (0, "gpu_driver_mismatch")
     assert "version mismatch" in missing["text"]
     assert "reboot" in missing["try"]
+
+
+def test_release_makes_the_agents_of_another_console_close_their_gpus(tmp_path):
+    folder()
+    scenario = Scenario(tmp_path / "scenario", scenarios.hgx_h100())
+    hosts = tmp_path / "hosts.toml"
+    settings = f'[ssh]\ntransport = "local"\n[agent]\ncache_dir = "{tmp_path / "cache"}"\n'
+    hosts.write_text(f'{settings}[[nodes]]\nhosts = "me"\n')
+    records = tmp_path / "records.ndjson"
+    env = {**os.environ, **scenario.environment}
+    argv = [GCONSOLE, "batch", str(hosts), "--for", "300s", "--quiet", "--records", str(records)]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL) as watching:
+        try:
+            until(lambda: inventories(records) and inventories(records)[-1].get("count") == 8)
+            done = fork_server.run([GCONSOLE, "release", str(hosts)], text=True, env=env, timeout=DEADLINE_S)
+            assert done.stdout == "me  ● gconsole has let the GPUs go for 10 min; no process has a GPU open\n"
+            assert done.returncode == 0, done.stderr
+            until(lambda: inventories(records)[-1].get("fault") == "gpu_released")
+            undone = fork_server.run(
+                [GCONSOLE, "release", str(hosts), "--undo"], text=True, env=env, timeout=DEADLINE_S
+            )
+            assert undone.stdout == "me  ● the agents use the GPUs again\n", undone.stderr
+            until(lambda: inventories(records)[-1].get("count") == 8)
+        finally:
+            watching.terminate()
+
+
+def inventories(records):
+    """The inventories of GPUs among these records so far."""
+    lines = records.read_text().splitlines() if records.exists() else []
+    read = [json.loads(line) for line in lines if line.endswith("}") and '"inventory"' in line]
+    return [record for record in read if record["kind"] == "inventory" and record["of"] == "gpu"]
+
+
+def until(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

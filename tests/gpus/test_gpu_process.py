@@ -2,6 +2,7 @@
 
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pynvml
@@ -9,7 +10,7 @@ import pytest
 from nvml import scenarios
 from nvml.library import Scenario, load
 
-from gconsole_remote.agent import doctor, gpu_process, sampler_thread
+from gconsole_remote.agent import doctor, gpu_process, release, sampler_thread
 from gconsole_remote.agent.gpu_process import GpuProcess
 from gconsole_remote.agent.sampler_thread import SamplerThread
 from gconsole_remote.samplers.base import Context, Unavailable
@@ -23,6 +24,7 @@ class FakeAgent:
     def __init__(self):
         self.ended, self.epoch, self.outbox = threading.Event(), time.monotonic(), self
         self.posted, self.missing, self.logged = [], {}, []
+        self.place = SimpleNamespace(root=None)
 
     def post(self, facts):
         self.posted += list(facts)
@@ -229,3 +231,35 @@ def test_refusal_that_arrives_just_after_the_wait_for_it_is_no_crash(tmp_path, m
     with pytest.raises(Unavailable) as refused:
         sampler.start()
     assert refused.value.name == "gpu_driver_mismatch"
+
+
+def test_released_gpus_are_closed_and_used_again_when_the_time_is_over(started, tmp_path):
+    watched = started(scenarios.hgx_h100())
+    agent, asked = watched.agent, SimpleNamespace(place=watched.agent.place, context=Context())
+    agent.until_inventory(count=8)
+    (tmp_path / "run").mkdir()
+    agent.place.root, pid = str(tmp_path), watched.sampler._pid
+    assert release.release(asked, {"for_s": 600})["left_s"] == 600
+    assert agent.until_inventory(fault="gpu_released")["text"] == "gconsole has let the GPUs go (gconsole release)"
+    assert not Path(f"/proc/{pid}").exists()
+    assert release.release(asked, {"for_s": 0}) == {"left_s": 0, "holders": []}
+    agent.until_inventory(count=8)
+    assert "fault" not in agent.last("inventory")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "99999999999", "-5", "1" * 5000], ids=["empty", "text", "far", "past", "long"]
+)
+def test_a_file_of_another_boot_or_without_sense_releases_nothing(tmp_path, text):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "gpus_released").write_text(text)
+    assert release.left_s(str(tmp_path)) == 0.0
+    assert release.left_s(None) == 0.0
+
+
+def test_holders_of_a_gpu_are_named(tmp_path):
+    for pid, target in ((7, "/dev/nvidia3"), (8, "/dev/nvidiactl"), (9, "/dev/null")):
+        (tmp_path / str(pid) / "fd").mkdir(parents=True)
+        (tmp_path / str(pid) / "fd" / "5").symlink_to(target)
+        (tmp_path / str(pid) / "stat").write_bytes(b"%d (a) b) S 1 0 0" % pid)
+    assert release.holders(str(tmp_path)) == [(7, 1)]

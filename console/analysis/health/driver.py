@@ -13,13 +13,15 @@ from .state import HealthState, about_gpu, at
 
 #: Faults that may end by themselves: a driver without persistence mode needs seconds per GPU to start.
 _PASSING: Final = ("gpu_starting",)
+#: Faults that the user has asked for: `gconsole release`.
+_ON_PURPOSE: Final = ("gpu_released",)
 
 
 def driver_broken(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Nodes whose driver cannot be used: no call returns data of any GPU."""
     for node in facts.nodes.values():
         gpus = node.inventory.get("gpu")
-        if gpus is None or gpus.fault is None:
+        if gpus is None or gpus.fault in (None, *_ON_PURPOSE):
             continue
         severity: Severity = "warning" if gpus.fault in _PASSING else "error"
         confidence: Confidence = "possible" if gpus.fault in _PASSING else "certain"
