@@ -143,6 +143,14 @@ class NodeLink:
         if self.state not in ("ok", "lost"):
             raise self.failure or errors.Lost(f"{self.node.name} is not connected")
 
+    async def wait_for_sound(self, timeout_s: float) -> None:
+        """Wait until a node that is silent, and whose connection is open, is heard again; at most `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while self.state == "lost" and time.monotonic() < deadline:
+            if self._connection is None or not self._connection.is_open:
+                return
+            await asyncio.sleep(0.05)
+
     async def wait_for_record(self, agent: str, seq: int, timeout_s: float) -> None:
         """Wait for record `seq` of `agent` (a reply overtakes records that were queued before). Raises Timeout."""
         deadline = time.monotonic() + timeout_s
@@ -238,10 +246,13 @@ class NodeLink:
             self._rpc.ping()
 
     def _check_silence(self, connection: AgentConnection, silent_s: float) -> None:
-        """Update the state after a silence; end the connection after `DEAD_S`."""
+        """Update the state after a silence; end the connection after `DEAD_S`.
+
+        An agent that is still starting is silent while it waits for a processor of a busy node.
+        """
         if silent_s > DEAD_S:
             connection.end(errors.Lost(f"no data for {silent_s:.0f} s", "check the node and the network"))
-        elif silent_s > SILENT_S and self.state == "ok":
+        elif silent_s > SILENT_S and self.state == "ok" and self.has_sampled:
             self.failure = errors.Lost(f"no data for {silent_s:.1f} s")
             self._publish_state("lost")
         elif silent_s < PING_S and self.state == "lost":

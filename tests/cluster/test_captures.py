@@ -48,6 +48,24 @@ async def test_node_lost_during_a_capture_does_not_block_the_others(tmp_path: Pa
     assert (list(again.nodes), list(again.failures)) == ([staying.name], [leaving.name])
 
 
+async def test_node_that_is_only_silent_is_captured_when_it_is_heard_again(tmp_path: Path) -> None:
+    with Rig(nodes=2, name="silent") as rig, start_ring(rig, rig.nodes, nproc_per_node=1) as job:
+        node = rig.nodes[1]
+        job.wait_ready()
+        async with started_fleet(rig.write_hosts_toml(tmp_path / "hosts.toml")) as watch:
+            await watch.sampled()
+            agents = [int(line.split()[0]) for line in node.ps().splitlines() if "gconsole-agent" in line]
+            for pid in agents:
+                node.kill(pid, signal.SIGSTOP)
+            await watch.until(lambda: watch.state(node.name) == "lost")
+            capturing = asyncio.create_task(watch.fleet.capture(CaptureRequest(new_capture())))
+            await asyncio.sleep(0.2)
+            for pid in agents:
+                node.kill(pid, signal.SIGCONT)
+            done = await asyncio.wait_for(capturing, 60)
+    assert sorted(done.nodes) == [node.name for node in rig.nodes] and not done.failures
+
+
 def group_of(report: dict[str, Any], rank: int) -> dict[str, Any]:
     """The group that contains a rank, with its path as function names."""
     [capture] = report["captures"]
