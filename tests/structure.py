@@ -28,7 +28,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("console", "remote")
-LOOSE = {"__init__.py", "__main__.py", "runtime.py"}
+#: What `console/__init__.py` itself defines and rooms import.
+OWN_NAMES = frozenset({"__version__", "GconsoleError"})
+LOOSE = {"__init__.py", "__main__.py"}
 #: Words that say nothing to a reader who does not know this code; none may be a part of a public name.
 BANNED_PARTS = frozenset(
     [
@@ -261,8 +263,8 @@ def arrows() -> set[tuple[str, str]]:
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = package[: len(package) - (node.level - 1)]
                 target = (*base, *(node.module.split(".") if node.module else ()))
-                rooms = [target[0]] if target else [alias.name for alias in node.names]
-                pairs.update((parts[0], room) for room in rooms if room not in (parts[0], "__version__"))
+                rooms = [target[0]] if target else [alias.name for alias in node.names if alias.name not in OWN_NAMES]
+                pairs.update((parts[0], room) for room in rooms if room != parts[0])
     return pairs
 
 

@@ -22,7 +22,7 @@ from ..monitor.capture_selection import CaptureSelection
 from ..monitor.clock_estimator import ClockEstimator, measure
 from ..monitor.clock_jsonl import ClockLines
 from ..monitor.hang import Diagnosis
-from ..runtime import Console, freeze_imported_modules, sessions_folder_of
+from ..runtime.console import Console, freeze_imported_modules, sessions_folder_of
 from ..session.format.layout import Session, named
 from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
 from ..session.ndjson import RecordWriter, SampleStream

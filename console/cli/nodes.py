@@ -94,7 +94,7 @@ def release(target: str, overrides: tuple[str, ...], for_s: float, undo: bool) -
 def _survey(config: Config, verb: str, args: dict[str, Any], done: str) -> list[NodeReply]:
     """The reply of every node to one request; `done` is what the progress line counts."""
     from ..fleet.survey import survey
-    from ..runtime import Console
+    from ..runtime.console import Console
     from .terminal import counted
 
     async def run() -> list[NodeReply]:

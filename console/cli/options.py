@@ -6,15 +6,14 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import click
-import msgspec
 
-from ..config import Config, ConfigError, load
-from ..fleet.scheduler_jobs import SchedulerError, attach, is_site_target
+from ..config import Config
+from ..fleet.scheduler_jobs import load_configuration
 from ..text.format import comma_words
 from ..text.sanitize import printable
 from ..text.timespec import TimeSpecError, duration_s
@@ -394,7 +393,7 @@ def load_target(
         if not equals or "." not in key:
             raise click.BadParameter(f"{text!r} is not SECTION.KEY=VALUE", param_hint="--set")
         flags[key.strip()] = value.strip()
-    config = _attach(target, flags) if is_site_target(target) else load(target, flags=flags)
+    config = load_configuration(target, flags)
     if connects and not quiet:
         from .target_names import require_known_name
 
@@ -408,15 +407,3 @@ def load_target(
     for warning in () if quiet else config.warnings:
         print_text(f"gconsole: {warning}", err=True)
     return config
-
-
-def _attach(target: str, flags: Mapping[str, object]) -> Config:
-    """Configuration with the nodes of a scheduler job and their launch engines. Raises ConfigError."""
-    try:
-        allocation = attach(target)
-    except SchedulerError as error:
-        raise ConfigError("target", target, str(error)) from error
-    engines = {place.name: place.engine for place in allocation.places}
-    config = load(",".join(engines), flags=flags, name=target)
-    nodes = tuple(msgspec.structs.replace(node, engine=engines[node.name]) for node in config.nodes)
-    return msgspec.structs.replace(config, nodes=nodes, warnings=(*config.warnings, *allocation.warnings))

@@ -11,11 +11,9 @@ import click
 import msgspec
 
 from .. import report
-from ..analysis.crash.diagnosis import diagnose_crash
-from ..analysis.crash.findings import crash_finding
-from ..analysis.crash.verdict import CrashEvidence, CrashVerdict
+from ..analysis.crash.verdict import CrashVerdict
 from ..analysis.stacks.fold import PLAIN, Shape
-from ..analysis.stacks.frame_models import BadModel, parse_model
+from ..analysis.stacks.frame_models import BadModel
 from ..core.bus import Hub, Sink
 from ..core.store import Store
 from ..monitor.captures import newest_of
@@ -28,7 +26,6 @@ from ..present.crash import crash_text
 from ..present.skew import skew_text
 from ..present.stacks import captures_text
 from ..present.verdict import verdict_text
-from ..records import Finding
 from ..session.export.stacks import STACK_FORMATS
 from ..session.format import reader
 from ..session.format.layout import Session, find, sessions_folder
@@ -149,61 +146,16 @@ def run_from_folder(
 
     Raises UsageError if it contains none of them.
     """
-    from ..session.imports.collectives import import_folder
-    from ..session.imports.outputs import import_outputs
-    from ..session.imports.py_spy_dumps import JOB, NoDumps, records_of, without_stacks
+    from ..session.imports.folder import NothingToImport, import_evidence
 
-    store = Store()
-    flight = import_folder(path, JOB)
-    no_dumps: NoDumps | None = None
     try:
-        for text in models:
-            parse_model(text)
-        read = records_of(path, models)
+        evidence = import_evidence(path, models)
     except BadModel as error:
         raise click.BadParameter(str(error), param_hint="--model") from error
-    except NoDumps as error:
-        no_dumps, read = error, without_stacks(path, models)
-    refused = {name for name, _ in read.refused}
-    dumps = [] if no_dumps else [file for file in path.rglob("*") if str(file.relative_to(path)) not in refused]
-    outputs = import_outputs(
-        path, path.resolve().name, [*dumps, *(file for file in flight.read if file not in flight.logs)]
-    )
-    for trouble in (*flight.problems, *(f"{name}: {problem}" for name, problem in outputs.problems)):
-        print_text(f"gconsole: {printable(str(trouble))}", err=True)
-    if no_dumps and not flight.records and not outputs.read:
-        text = f"{no_dumps}, and no logs, Flight Recorder dumps, NCCL RAS output or NCCL logs"
-        raise click.UsageError(text) from no_dumps
-    imported = {str(file.relative_to(path)) for file in flight.read} | set(outputs.read)
-    for name, problem in read.refused:
-        if name not in imported:
-            print_text(f"gconsole: {printable(name)}: {problem}", err=True)
-    store.apply([*read.records, *flight.records])
-    store.apply(verdict_findings(store))
-    crashes = crashes_of(outputs.attempts)
-    store.apply(crash_findings(crashes, store.newest_rx))
-    if outputs.read and not crashes and not quiet:
-        print_text(f"no failure in {plural(len(outputs.read), 'output')}", err=True)
-    return finish(store, output, quiet, fail_on, stacks=stacks, crashes=crashes)
-
-
-def crashes_of(attempts: Sequence[CrashEvidence]) -> list[CrashVerdict]:
-    """The verdict on the last attempt of a job, with the earlier ones; empty if the last one did not fail."""
-    verdicts: list[CrashVerdict] = []
-    verdict: CrashVerdict | None = None
-    for attempt in attempts:
-        verdict = diagnose_crash(attempt, verdicts)
-        verdicts += [verdict] if verdict is not None else []
-    return [verdict] if verdict is not None else []
-
-
-def crash_findings(crashes: Sequence[CrashVerdict], first_seen: int) -> list[Finding]:
-    """The findings of crash verdicts, as records."""
-    drafts = [crash_finding(verdict) for verdict in crashes]
-    return [
-        Finding(
-            id=draft.id, severity=draft.severity, confidence=draft.confidence, culprits=draft.culprits,
-            victims=draft.victims, text=draft.text, evidence=draft.evidence, first_seen=first_seen,
-        )
-        for draft in drafts
-    ]  # fmt: skip
+    except NothingToImport as error:
+        raise click.UsageError(str(error)) from error
+    for problem in evidence.problems:
+        print_text(f"gconsole: {printable(problem)}", err=True)
+    if evidence.outputs and not evidence.crashes and not quiet:
+        print_text(f"no failure in {plural(evidence.outputs, 'output')}", err=True)
+    return finish(evidence.store, output, quiet, fail_on, stacks=stacks, crashes=evidence.crashes)

@@ -27,7 +27,7 @@ from ..launch.state import JobStatus, PendingStops, job_status
 from ..monitor import headless
 from ..monitor.finding_tracker import FindingTracker
 from ..records import Failure
-from ..runtime import Console
+from ..runtime.console import Console
 from ..text import atomic_files
 from ..text.format import size as size_text
 from ..text.sanitize import printable

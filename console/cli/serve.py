@@ -134,7 +134,7 @@ async def _serve_api(
     from ..core.store import Store
     from ..monitor import headless
     from ..records import Log
-    from ..runtime import Console, sessions_folder_of
+    from ..runtime.console import Console, sessions_folder_of
     from ..web.app import make_app
     from ..web.auth import TokenAuth
     from ..web.openapi import described

@@ -24,7 +24,7 @@ from ..monitor.alerting.sentinel import Sentinel
 from ..monitor.alerting.state_file import StateFile
 from ..monitor.alerting.systemd import ServiceNotifier
 from ..records import Finding
-from ..runtime import Console
+from ..runtime.console import Console
 from ..session.format.layout import SessionError
 from ..text.format import plural
 from ..text.sanitize import printable_utf8

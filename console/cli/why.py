@@ -138,7 +138,7 @@ async def _sampled(config: Config, blocks: int) -> tuple[list[RankProfile], list
     from ..fleet.capture import STAGING_S
     from ..fleet.survey import survey
     from ..monitor.rank_gpus import rank_gpus
-    from ..runtime import Console
+    from ..runtime.console import Console
 
     profiles: list[RankProfile] = []
     async with Console(config, probe_clocks=False, black_box=False).running() as console:

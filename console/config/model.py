@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from .. import GconsoleError
 from .sections import (
     AgentConfig,
     ClockConfig,
@@ -106,7 +107,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...] = ()  # every effective value, global ones first
 
 
-class ConfigError(Exception):
+class ConfigError(GconsoleError):
     """A configuration error; as text one line: `file:line: key: what is wrong (did you mean X?)`."""
 
     def __init__(self, place: str, key: str, text: str, nearest: str = "") -> None:

@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from ..config.model import Engine, PodExec, SlurmStep
+from ..config.load import load
+from ..config.model import Config, ConfigError, Engine, PodExec, SlurmStep
 from ..config.sections import HOST_PATTERN
 from ..text.sanitize import printable
 
@@ -54,6 +55,23 @@ class AttachedJob(msgspec.Struct, frozen=True):
 
     places: tuple[AttachedNode, ...]
     warnings: tuple[str, ...] = ()
+
+
+def load_configuration(target: str, flags: Mapping[str, object]) -> Config:
+    """The configuration of any TARGET, with the nodes of a scheduler job and their launch engines.
+
+    `flags` as for `config.load`. Raises ConfigError.
+    """
+    if not is_site_target(target):
+        return load(target, flags=flags)
+    try:
+        allocation = attach(target)
+    except SchedulerError as error:
+        raise ConfigError("target", target, str(error)) from error
+    engines = {place.name: place.engine for place in allocation.places}
+    config = load(",".join(engines), flags=flags, name=target)
+    nodes = tuple(msgspec.structs.replace(node, engine=engines[node.name]) for node in config.nodes)
+    return msgspec.structs.replace(config, nodes=nodes, warnings=(*config.warnings, *allocation.warnings))
 
 
 def is_site_target(target: str) -> bool:

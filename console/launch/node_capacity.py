@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
-from ..config.model import NodeConfig
 from ..core.store import GpuNow, NodeNow, Store
 from ..records import Finding
 from ..text.format import millis, size
@@ -20,6 +20,18 @@ TAKEN_BYTES = 1 << 30
 CLOCK_OFF_NS = 50_000_000
 #: Culprits of findings about GPUs are named node:gpuN, of a port node:DEVICE.
 _PART = re.compile(r"(?P<node>.+):(?:gpu(?P<gpu>\d+)|[^:]+)")
+
+
+class ProcessFilter(Protocol):
+    """A configured node, as far as its processes are concerned."""
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+
+    @property
+    def process_filter(self) -> tuple[str, str] | None:
+        """(variable, value) in the environment of its processes; None: all of the machine's are."""
 
 
 class GpuCapacity(msgspec.Struct, frozen=True):
@@ -46,7 +58,7 @@ class NodeCapacity(msgspec.Struct, frozen=True):
     jobs: int = 0  # active jobs that gconsole started
 
 
-def node_facts(store: Store, configured: Iterable[NodeConfig] = ()) -> tuple[NodeCapacity, ...]:
+def node_facts(store: Store, configured: Iterable[ProcessFilter] = ()) -> tuple[NodeCapacity, ...]:
     """The capacity of every node of a store; `configured` have the process filters."""
     environments = {node.name: node.process_filter for node in configured if node.process_filter}
     gpus: dict[str, list[GpuNow]] = defaultdict(list)

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from .. import GconsoleError
 from ..core.control import CaptureRequest, PeerProcess
 from ..core.store import Store
 from ..records.kinds import is_gone
@@ -19,7 +20,7 @@ _PROCESS: Final = re.compile(r"(?P<node>.+):(?P<pid>[0-9]{1,7})")
 _NAMED: Final = 4
 
 
-class NothingSelected(ValueError):
+class NothingSelected(GconsoleError, ValueError):
     """No job, rank or node fits; the text says which."""
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ..analysis.stacks.fold import PLAIN, Fold, JobKey, Shape, StackGroup, fold, jobs_of
-from ..analysis.stacks.frame_models import Model
+from ..analysis.stacks.fold import PLAIN as PLAIN
+from ..analysis.stacks.fold import Fold, JobKey, Shape, StackGroup, fold, jobs_of
+from ..analysis.stacks.frame_models import Model as Model
 from ..core.store import CaptureNow, Store
 from ..records import Local
 from ..text.secrets import value_without_secrets

@@ -101,7 +101,7 @@ async def watch(
             await _meanwhile(before(), findings)
         if order is not None:
             try:
-                await _carry_out(store, hub, control, order, progress, selection, findings)
+                await carry_out(store, hub, control, order, progress, selection, findings)
             except NothingSelected as error:
                 try_ = "gconsole ps shows all ranks and Python processes"
                 hub.publish_own(Log(source="console", severity="warning", text=str(error), try_=try_))
@@ -194,7 +194,7 @@ async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> 
     await working
 
 
-async def _carry_out(
+async def carry_out(
     store: Store, hub: Hub, control: Control, order: CaptureRequest | Diagnosis, progress: ProgressLine,
     selection: CaptureSelection | None, findings: FindingTracker | None,
 ) -> None:  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ..analysis.clock.model import ClusterInstant as ClusterInstant
 from ..analysis.clock.model import CommonClock
+from ..analysis.clock.model import NodeClock as NodeClock
 from ..analysis.collectives.align import groups_of
 from ..analysis.collectives.communication import jobs_in
 from ..analysis.finding import FindingDraft

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ..text.cells import fit, width_of
+from ..text.format import state_word as state_word
 
 #: Every style name: plain, quiet, loud, the five states, badges (drawn reversed), the selection, tabs.
 STYLES = (
@@ -141,22 +142,6 @@ RANK_STATUS: dict[str, Status] = {
     "unknown": "unknown",
 }
 SEVERITY_STATUS: dict[str, Status] = {"error": "failed", "warning": "warning", "info": "unknown"}
-
-
-#: Display words of states that differ from the record.
-_STATE_WORDS = {
-    "moving": "running",
-    "idle": "waiting",
-    "uninterruptible": "D state",
-    "expected": "pending",
-    "found": "discovered",
-    "held down": "throttled",
-}
-
-
-def state_word(state: str) -> str:
-    """A state as the screen shows it: `running` for `moving`, underscores as blanks."""
-    return _STATE_WORDS.get(state) or state.replace("_", " ")
 
 
 #: Display words of confidences; a verdict from samples is never certain.

@@ -21,10 +21,9 @@ from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
 from ..monitor.unrecognised import unrecognised
-from ..present.spans import state_word
 from ..records import Finding, Log, Severity
 from ..text.documents import pretty
-from ..text.format import age, duration, iso, plural
+from ..text.format import age, duration, iso, plural, state_word
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
 from ..text.sanitize import printable
 from .collectives import CollectivesLine, collectives_line

@@ -139,7 +139,8 @@ def gpu_lines(store: Store) -> list[GpuLine]:
         if process.rank is not None:
             ranks.setdefault((process.node, process.uuid), set()).add(process.rank)
     lines = [
-        _gpu_line(key, now, store.nodes.get(key[0]), sorted(ranks.get(key, ()))) for key, now in store.gpus.items()
+        _gpu_line(key, now, _gpu_age_ns(store, key[0], now), sorted(ranks.get(key, ())))
+        for key, now in store.gpus.items()
     ]
     return sorted(lines, key=lambda line: (natural(line.node), line.index, line.parent is not None, line.uuid))
 
@@ -150,10 +151,18 @@ def nic_lines(store: Store) -> list[NicLine]:
     return msgspec.convert(nics, list[NicLine], from_attributes=True)
 
 
-def _gpu_line(key: GpuKey, now: GpuNow, of_node: NodeNow | None, ranks: list[int]) -> GpuLine:
+def _gpu_age_ns(store: Store, node: str, now: GpuNow) -> int | None:
+    """Age of a GPU's figures if they no longer arrive, by its node's clock; if that is not connected, by the newest
+    record. None while they arrive, or without any."""
+    of_node = store.nodes.get(node)
+    if of_node is None or of_node.state is None or of_node.state.state == "ok":
+        return gpu_stale_ns(now, of_node)
+    return max(0, store.newest_rx - now.gpu.rx) if now.gpu is not None and now.gpu.rx else None
+
+
+def _gpu_line(key: GpuKey, now: GpuNow, stale_ns: int | None, ranks: list[int]) -> GpuLine:
     node, uuid = key
     info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
-    stale_ns = gpu_stale_ns(now, of_node)
     is_current = now.gpu is not None and not info.lost and stale_ns is None
     gpu = now.gpu if now.gpu and is_current else Gpu(index=info.index, uuid=uuid)  # its last values are outdated
     own = {"node": node, "uuid": uuid, "ranks": ranks, "stale_s": None if stale_ns is None else stale_ns / 1e9}

@@ -273,3 +273,19 @@ def millis(ns: float | None, *, signed: bool = False) -> str:
 def comma_words(text: str) -> tuple[str, ...]:
     """The words of a comma-separated list, without blanks and empty words."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+#: Display words of states that differ from the record.
+_STATE_WORDS = {
+    "moving": "running",
+    "idle": "waiting",
+    "uninterruptible": "D state",
+    "expected": "pending",
+    "found": "discovered",
+    "held down": "throttled",
+}
+
+
+def state_word(state: str) -> str:
+    """A state as the screen shows it: `running` for `moving`, underscores as blanks."""
+    return _STATE_WORDS.get(state) or state.replace("_", " ")

@@ -21,7 +21,7 @@ from gconsole.monitor import headless as batch
 from gconsole.monitor.topology import TopologyFindings, TopologyFold
 from gconsole.records import NodeState
 from gconsole.records.base import Record
-from gconsole.runtime import Console
+from gconsole.runtime.console import Console
 from gconsole.tui.snapshot import SnapshotBuilder
 
 from .process import in_new_process

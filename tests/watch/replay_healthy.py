@@ -35,7 +35,7 @@ from gconsole.monitor.alerting.alerts import AlertTracker
 from gconsole.monitor.alerting.rules import Rule
 from gconsole.monitor.topology import TopologyFindings, TopologyFold
 from gconsole.records import ConsoleRecord, Finding, Stack, decode
-from gconsole.runtime import Console
+from gconsole.runtime.console import Console
 from tests.crashes.labels import JOBS as CRASHES
 from tests.crashes.labels import RECORDINGS as CRASH_RECORDINGS
 from tests.hangs.labels import JOBS as HANGS

@@ -27,6 +27,7 @@ from typing import Final, Literal, Self
 import msgspec
 import platformdirs
 
+from ... import GconsoleError
 from ...core.control import Selection
 from ...records import UNREADABLE
 from ...text.atomic_files import write_atomically
@@ -42,7 +43,7 @@ _SEGMENT: Final = re.compile(r"\d{1,9}" + re.escape(SEGMENT_SUFFIX), re.ASCII)
 State = Literal["recording", "closed", "torn"]
 
 
-class SessionError(Exception):
+class SessionError(GconsoleError):
     """A session cannot be used; the text is one line: which session, what is wrong, what to try."""
 
     @classmethod

@@ -67,7 +67,9 @@ _ALL_NAMES: Final = frozenset([*TABLES, *(view.name for view in SHORT_VIEWS)])
 _LISTS: Final = re.compile(r"\b(show|pragma\w*|information_schema|pg_\w+|sqlite_\w+|duckdb_\w+|plain)\b", re.IGNORECASE)
 _DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?)?\s*;?\s*', re.IGNORECASE)
 #: Types that Python cannot hold without losing part of the value, or only with another package: fetched as text.
-_AS_TEXT: Final = re.compile(r"INTERVAL|TIMESTAMP WITH TIME ZONE|TIMESTAMP_NS")
+_AS_TEXT: Final = re.compile(r".*(INTERVAL|TIMESTAMP WITH TIME ZONE|TIMESTAMP_NS)")
+#: Types that an array of numpy cannot hold without losing part of the value.
+_AS_TEXT_IN_ARRAYS: Final = re.compile(r"(INTERVAL|U?HUGEINT|DECIMAL\(\d+,\d+\)|BIGNUM|TIME|TIME WITH TIME ZONE)$")
 
 
 class Database:
@@ -110,6 +112,28 @@ class Database:
         self, sql: str, *, deadline_s: float = DEADLINE_S
     ) -> tuple[tuple[ResultColumn, ...], Generator[Rows, None, None]]:
         """Return the columns of the result and its rows as they come. Raises QueryError, and what the source raises."""
+        connection, columns, watchdog = self._executed(sql, deadline_s, _AS_TEXT)
+        return columns, self._batches(connection, watchdog)
+
+    def arrays(
+        self, sql: str, *, deadline_s: float = DEADLINE_S
+    ) -> tuple[tuple[ResultColumn, ...], list[np.ndarray[Any, Any]]]:
+        """Return the columns of the result and their values, masked where null. Raises QueryError, as the source.
+
+        Values of `_AS_TEXT_IN_ARRAYS` are text; the type of their column is the one before.
+        """
+        connection, columns, watchdog = self._executed(sql, deadline_s, _AS_TEXT_IN_ARRAYS)
+        try:
+            with watchdog:
+                values = list(connection.fetchnumpy().values())
+        except (duckdb.Error, MemoryError) as error:
+            raise self._query_error(error, watchdog) from error
+        return columns, values
+
+    def _executed(
+        self, sql: str, deadline_s: float, as_text: re.Pattern[str]
+    ) -> tuple[duckdb.DuckDBPyConnection, tuple[ResultColumn, ...], QueryWatchdog]:
+        """Execute a query, columns of the types `as_text` as text. Raises QueryError, and what the source raises."""
         sql = _described(sql)
         connection = self._connect(sql)
         validate(connection, sql)
@@ -117,15 +141,15 @@ class Database:
         watchdog = QueryWatchdog(connection, deadline_s, self._cancelled)
         try:
             with watchdog:
-                columns = _execute(connection, sql)
+                columns = _execute(connection, sql, as_text)
         except duckdb.CatalogException as error:
             if self._names >= _ALL_NAMES:
                 raise self._query_error(error, watchdog) from error
             self._connect(sql, _ALL_NAMES)  # it lists tables, or misspells one: DuckDB suggests names that it has
-            return self.stream(sql, deadline_s=deadline_s)
+            return self._executed(sql, deadline_s, as_text)
         except (duckdb.Error, MemoryError) as error:
             raise self._query_error(error, watchdog) from error
-        return columns, self._batches(connection, watchdog)
+        return connection, columns, watchdog
 
     def _batches(self, connection: duckdb.DuckDBPyConnection, watchdog: QueryWatchdog) -> Generator[Rows, None, None]:
         try:
@@ -369,13 +393,13 @@ def _only_read(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("BEGIN TRANSACTION READ ONLY")
 
 
-def _execute(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[ResultColumn, ...]:
+def _execute(connection: duckdb.DuckDBPyConnection, sql: str, as_text: re.Pattern[str]) -> tuple[ResultColumn, ...]:
     """Execute a query; return its columns, each by a name of its own: JSON and Parquet would lose one of two."""
     described = [(str(item[0]), str(item[1])) for item in connection.execute(sql).description]
-    if any(_AS_TEXT.search(kind) for _, kind in described):
+    if any(as_text.match(kind) for _, kind in described):
         names = [f"c{place}" for place in range(len(described))]
         values = [
-            f"{name}::VARCHAR" if _AS_TEXT.search(kind) else name
+            f"{name}::VARCHAR" if as_text.match(kind) else name
             for name, (_, kind) in zip(names, described, strict=True)
         ]
         inner = connection.extract_statements(sql)[0].query.strip().rstrip(";")

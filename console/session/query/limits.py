@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from ... import GconsoleError
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -20,7 +22,7 @@ ROW_LIMIT: Final = 10_000
 POLL_S: Final = 0.05
 
 
-class QueryError(Exception):
+class QueryError(GconsoleError):
     """The query failed; the text states the cause and the remedy."""
 
 

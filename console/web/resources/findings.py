@@ -7,13 +7,12 @@ from typing import Annotated
 
 import msgspec
 
-from ...analysis.crash.verdict import CrashVerdict
 from ...core.control import CaptureRequest, new_capture
 from ...monitor.captures import CaptureLine, lines_of
 from ...monitor.crash import prepare_verdicts
 from ...monitor.hang import Diagnosis, diagnose, hang_models, verdict_finding
 from ...records import Failure
-from ...report import Verdict
+from ...report import CrashVerdict, Verdict
 from ...report.document import FindingLine, finding_lines
 from ...report.skew import ClocksLine, clocks_line
 from ..operation import NoParameters, OperationRequest, WebContext, operation

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import re
 import shlex
@@ -17,12 +19,16 @@ from types import ModuleType
 import click
 import pytest
 
+import gconsole as gconsole_package
 from gconsole.analysis.checks.table import CHECKS
 from gconsole.analysis.finding import IDS
 from gconsole.cli import main
 from gconsole.cli.main import gconsole
 from gconsole.config import schema
 from gconsole.records import KINDS
+from gconsole.runtime.blocking import ConnectedFleet, FindingStream
+from gconsole.runtime.recorded import RecordedSession, RecordedState
+from gconsole.runtime.results import SqlResult, StackCapture
 from gconsole.tui.keymap.actions import ACTIONS
 from gconsole.tui.views.registry import VIEWS
 from gconsole.web.openapi import described
@@ -171,6 +177,32 @@ def test_every_view_is_in_the_guide_with_its_key() -> None:
 
 
 # -- pages and links ---------------------------------------------------------------------------------------------------
+
+
+def test_every_public_name_of_the_python_interface_is_in_its_guide() -> None:
+    page = pages()["guide/python.md"]
+    names = [name for name in gconsole_package.__all__ if not name.startswith("__")]
+    for kind in (ConnectedFleet, RecordedSession, RecordedState, StackCapture, SqlResult, FindingStream):
+        names += [name for name in vars(kind) if not name.startswith("_")]
+    missing = [name for name in names if not re.search(rf"\b{name}\b", page)]
+    assert missing == []
+
+
+def test_every_name_in_the_reference_of_the_python_interface_exists() -> None:
+    reference_table = pages()["guide/python.md"].partition("## Reference")[2]
+    holders = {"fleet": ConnectedFleet, "session": RecordedSession}
+    for name, signature in re.findall(r"^\| `(\w+)\(([^)`]*)\)`", reference_table, re.MULTILINE):
+        parameters = inspect.signature(getattr(gconsole_package, name)).parameters
+        assert set(re.findall(r"(\w+)=", signature)) <= set(parameters), name
+    for holder, name, signature in re.findall(r"`(fleet|session)\.(\w+)\(([^)`]*)\)`", reference_table):
+        parameters = inspect.signature(getattr(holders[holder], name)).parameters
+        assert set(re.findall(r"(\w+)=", signature)) <= set(parameters), name
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_python_examples_of_the_guide_are_valid(number: int) -> None:
+    block = re.findall(r"^```python\n(.*?)^```", pages()["guide/python.md"], re.MULTILINE | re.DOTALL)[number]
+    compile(block, "guide/python.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_the_navigation_has_every_page_once() -> None:

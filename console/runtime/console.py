@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from . import __version__
-from .config import Config, target_key
-from .core.bus import Hub, Sink, log_records
-from .core.control import CrashedRecording
-from .core.store import Store
-from .fleet.fleet import Fleet
-from .monitor.clock_estimator import ClockEstimator, ClockFindings
-from .monitor.crash import CrashFindings
-from .monitor.finding_tracker import FindingTracker
-from .monitor.hang import console_record
-from .monitor.skew import SkewFindings, clock_of
-from .monitor.stall_watch import StallWatch
-from .session.format.layout import sessions_folder
-from .session.manage.black_boxes import black_boxes_folder
-from .session.manage.retention import Limits
-from .session.record.black_box import BlackBox
-from .session.record.recorder import Recorder
-from .session.store_snapshot import current_records
+from .. import __version__
+from ..config import Config, target_key
+from ..core.bus import Hub, Sink, log_records
+from ..core.control import CrashedRecording
+from ..core.store import Store
+from ..fleet.fleet import Fleet
+from ..monitor.clock_estimator import ClockEstimator, ClockFindings
+from ..monitor.crash import CrashFindings
+from ..monitor.finding_tracker import FindingTracker
+from ..monitor.hang import console_record
+from ..monitor.skew import SkewFindings, clock_of
+from ..monitor.stall_watch import StallWatch
+from ..session.format.layout import sessions_folder
+from ..session.manage.black_boxes import black_boxes_folder
+from ..session.manage.retention import Limits
+from ..session.record.black_box import BlackBox
+from ..session.record.recorder import Recorder
+from ..session.store_snapshot import current_records
 
 if TYPE_CHECKING:
-    from .analysis.clock.model import ClusterInstant, NodeClock
-    from .fleet.fleet import Prompt
+    from ..fleet.fleet import Prompt
+    from ..monitor.skew import ClusterInstant, NodeClock
 
 
 class Console:
@@ -57,6 +57,7 @@ class Console:
         probe_clocks: bool = True,
         clock: Callable[[], float] = time.monotonic,
         black_box: bool = True,
+        is_embedded: bool = False,
     ) -> None:
         """Wire the parts; `sinks` receive every record after the store, from the first on.
 
@@ -64,6 +65,7 @@ class Console:
         crashed console of a session, whose records `refold` puts back into the store. `allow_run` permits starting
         and stopping jobs, whatever `[console] read_only` is. Without `probe_clocks` no node is probed. `clock`, in
         seconds, schedules the findings. Without `black_box`, as for commands of a few seconds, none is written.
+        `is_embedded`: in a process that is not gconsole's own, whose garbage collector is left as it is.
         """
         self.config = config
         self.bus = Hub(resume.console_id, resume.seq) if resume else Hub()
@@ -99,7 +101,7 @@ class Console:
         self.findings = FindingTracker(self.bus, config.health, clock, sources)
         self.stalls = StallWatch(self.store, config.watch, clock)
         self.clock_estimator = ClockEstimator(self.bus, config.clock, config.cluster)
-        self._probe_clocks = probe_clocks
+        self._probe_clocks, self._is_embedded = probe_clocks, is_embedded
         fleet_config = config if probe_clocks else _without_probes(config)
         self.fleet = Fleet(fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run)
         self.fleet.followers.append(self._follow)
@@ -112,7 +114,8 @@ class Console:
         if self._probe_clocks:
             self.clock_estimator.start()
         await self.fleet.start()
-        freeze_imported_modules()
+        if not self._is_embedded:
+            freeze_imported_modules()
 
     async def stop(self) -> None:
         """Disconnect from every node, then end clock estimation and recordings. A second call does nothing."""

@@ -1,0 +1,1 @@
+"""What every interface starts: the composition root, and the Python interface (`import gconsole`) built on it."""
