@@ -52,7 +52,8 @@ def skew_of(store: Store) -> SkewSnapshot:
 def prepare_skew(store: Store, *, steps: bool = True) -> Callable[[], SkewSnapshot]:
     """Copy what the computation needs; the returned function may run in any thread. Without `steps`, no step skew."""
     clock = clock_of(store)
-    entries = [entry for capture in store.captures.values() for entry in capture.collectives]
+    captures = store.captures.values()
+    entries = [entry for capture in captures for entry in (*capture.earlier, *capture.collectives)]
     statuses = [status for capture in store.captures.values() for status in capture.groups]
     read_captures = [(capture.collectives, capture.groups) for capture in store.captures.values()[-DESYNC_CAPTURES:]]
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
@@ -154,5 +155,5 @@ class SkewFindings:
         return list(skew_findings(skew.primary, skew.violations, skew.desyncs, self._config.max_ms, skew.gpus))
 
     def _size(self) -> float:
-        entries = sum(len(capture.collectives) for capture in self._store.captures.values())
+        entries = sum(len(capture.collectives) + len(capture.earlier) for capture in self._store.captures.values())
         return MANY if self._with_steps else entries

@@ -172,6 +172,7 @@ class Collective(Record, tag="collective", kw_only=True):
     collective_seq_id: Count | None = None  # number of the collective within its group
     p2p_seq_id: Count | None = None  # number of the operation between this pair of ranks
     op_id: Count | None = None  # number of the operation within its group, p2p included
+    is_earlier: bool = False  # before the newest of its group, and not sent by an earlier capture: for statistics
     profiling_name: str  # `nccl:all_reduce`, `nccl:send 1->2` (ranks of the group), `gloo:barrier`, `nccl:AllReduce`
     is_p2p: bool = False  # True for a send or receive
     input_sizes: tuple[tuple[Count, ...], ...] | None = None  # shapes of the first tensors

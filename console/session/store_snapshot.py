@@ -53,7 +53,7 @@ def all_records(store: Store) -> Iterator[Published]:
         held += [record for records in table.values() for record in records]
     held += [*store.clocks.sources.values(), *store.clocks.costs.values(), *store.clocks.gpus.values()]
     for capture in store.captures.values():
-        held += [*capture.stacks, *capture.collectives, *capture.groups]
+        held += [*capture.stacks, *capture.earlier, *capture.collectives, *capture.groups]
     for record in (*current_records(store), *held, *store.findings.values()):
         identity = (record.agent, record.seq)
         if identity not in seen:

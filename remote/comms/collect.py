@@ -33,6 +33,11 @@ RANK_TIMEOUT_S = 3.0
 READERS = 2
 #: Records per post.
 _BATCH = 256
+#: Earlier operations per capture and node, and at least per rank: what was recorded since the last capture.
+MAX_EARLIER, MIN_EARLIER = 4096, 64
+#: (pid, start, source): the last operation up to which all that were finished have been sent, by its number.
+_sent: "dict[tuple[int, int, str], int]" = {}
+_MAX_SENT = 4096
 VARIABLES = flight_recorder_sources.VARIABLES + nccl_ras.VARIABLES + nccl_log.VARIABLES
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 
@@ -272,15 +277,34 @@ class CollectivesReader(object):
         self, rank: "RankRef", source: str, dump: "FlightRecorderDump", read_at: int, took_ns: int, size: int
     ) -> None:
         head = dict(self._head(rank, source, read_at), version=dump.version)
+        earlier = self._unsent(rank, source, dump)
         about = {
             "took_ns": took_ns,
             "size_bytes": size,
-            "entries_sent": len(dump.entries),
+            "entries_sent": len(dump.entries) + len(earlier),
             "reason": "; ".join(dump.problems)[:500] or None,
         }
         groups = dump.groups or [{"entries": dump.held}]
         self._post_batches([("pg_status", dict(head, **dict(group, **about))) for group in groups])
         self._post_batches([("collective", dict(entry, **head)) for entry in dump.entries])
+        head.update(frames=None, is_earlier=True)
+        self._post_batches([("collective", dict(entry, **head)) for entry in earlier])
+
+    def _unsent(self, rank: "RankRef", source: str, dump: "FlightRecorderDump") -> "list[dict[str, Any]]":
+        """The newest earlier operations that no capture has sent as finished ones."""
+        key = (rank.pid, rank.start_ticks, source)
+        last = _sent.get(key, -1)
+        most = max(MIN_EARLIER, MAX_EARLIER // max(1, len(self._ranks)))
+        unsent = [entry for entry in dump.earlier if entry["record_id"] is not None and entry["record_id"] > last]
+        numbers = [entry["record_id"] for entry in dump.entries if entry["record_id"] is not None]
+        pending = [
+            entry["record_id"] for entry in dump.entries if entry["record_id"] is not None and not entry["retired"]
+        ]
+        if numbers:
+            if len(_sent) >= _MAX_SENT:
+                _sent.clear()
+            _sent[key] = min(pending) - 1 if pending else max(numbers)
+        return unsent[-most:]
 
     def _post_failure(self, rank: "RankRef", source: str, error: "SourceError") -> None:
         about = {"status": error.status, "reason": error.text, "try_": error.try_}

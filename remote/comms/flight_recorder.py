@@ -40,14 +40,17 @@ class BadDump(ValueError):
 
 
 class FlightRecorderDump(object):
-    """`entries`: fields of `collective` records, oldest first; `groups`: fields of `pg_status` records; `held`: number
-    of operations in the buffer; `problems`: dropped parts, a sentence each."""
+    """`entries`: fields of `collective` records, the newest of each group and those that wait, oldest first; `earlier`:
+    the others; `groups`: fields of `pg_status` records; `held`: number of operations in the buffer; `problems`: dropped
+    parts, a sentence each."""
 
     def __init__(
         self, version: "str | None", entries: "list[Fields]", groups: "list[Fields]", held: int, problems: "list[str]"
     ) -> None:
         self.version = version
-        self.entries = entries
+        self.entries = _newest(entries)
+        kept = {id(fields) for fields in self.entries}
+        self.earlier = [fields for fields in entries if id(fields) not in kept]
         self.groups = groups
         self.held = held
         self.problems = problems
@@ -91,7 +94,7 @@ def parse_document(document: "Any") -> "FlightRecorderDump":
         group["oldest_record_id"] = oldest
         group["entries"] = len(listed)
     return FlightRecorderDump(
-        text(version, 32) if version is not None else None, _newest(entries), groups, len(listed), problems
+        text(version, 32) if version is not None else None, entries, groups, len(listed), problems
     )
 
 

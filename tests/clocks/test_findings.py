@@ -54,6 +54,16 @@ class FindingPipeline:
         return {finding.id for finding in self.store.findings.values()}
 
 
+async def test_operations_from_before_the_newest_of_a_capture_count_for_lateness() -> None:
+    pipeline = FindingPipeline(max_ms=1.0)
+    pipeline.probe(NODES)
+    records = entries({5: 2 * MS})
+    for record in records:
+        record.is_earlier = True
+    pipeline.hub.publish(records)
+    assert await pipeline.ids() == {"straggler"}
+
+
 async def test_rank_later_than_the_limit_is_a_straggler_and_fails_batch() -> None:
     pipeline = FindingPipeline(max_ms=1.0)
     pipeline.probe(NODES)

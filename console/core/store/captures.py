@@ -28,6 +28,7 @@ class CaptureNow(msgspec.Struct):
     ended_rx: int  # console time of its newest record, ns
     stacks: list[Stack] = msgspec.field(default_factory=list)
     collectives: list[Collective] = msgspec.field(default_factory=list)
+    earlier: list[Collective] = msgspec.field(default_factory=list)  # before these, since the last capture
     groups: list[PgStatus] = msgspec.field(default_factory=list)
     connections: list[Connection] = msgspec.field(default_factory=list)
     ranks: set[tuple[str, int]] = msgspec.field(default_factory=set)  # (node, pid) of those that something has come of
@@ -79,7 +80,7 @@ class CaptureTable:
             return
         self._held_flight += 1
         if isinstance(record, Collective):
-            capture.collectives.append(record)
+            (capture.earlier if record.is_earlier else capture.collectives).append(record)
         else:
             capture.groups.append(record)
 
@@ -119,5 +120,5 @@ class CaptureTable:
             if oldest is None:
                 return
             self._held -= len(oldest.stacks)
-            self._held_flight -= len(oldest.collectives) + len(oldest.groups)
+            self._held_flight -= len(oldest.collectives) + len(oldest.earlier) + len(oldest.groups)
             self.table.drop(oldest.id, version)

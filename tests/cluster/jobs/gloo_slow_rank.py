@@ -1,18 +1,22 @@
 """A job of which one rank may be slow: SLOW names how, LATE_S by how much in each step, RANK_SLOW which rank, or all.
 
 healthy: all ranks alike; loader: its data come late; compute: it computes more; uneven: every rank is slow in turn.
-Rank 0 prints the median time of a step every 100 steps.
+A step has COLLECTIVES all_reduces, of different sizes in turn. With WORKER_SERVER the ranks expose their flight
+recorders. Rank 0 prints the median time of a step every 100 steps.
 """
 
+import contextlib
 import os
 import sys
 import time
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _WorkerServer
 
 SLOW, LATE_S = os.environ.get("SLOW", "healthy"), float(os.environ.get("LATE_S", "0.02"))
 IS_SLOW = os.environ.get("RANK_SLOW", "1") in (os.environ["RANK"], "all")
+COLLECTIVES = int(os.environ.get("COLLECTIVES", "1"))
 WEIGHTS = torch.randn(64, 64)
 
 
@@ -46,12 +50,20 @@ def step(number: int) -> None:
     log_metrics()
     if SLOW == "uneven" and number % dist.get_world_size() == dist.get_rank():
         time.sleep(LATE_S)
-    dist.all_reduce(gradient)
+    for index in range(COLLECTIVES):
+        dist.all_reduce(gradient[: 1 + index % 7])
 
 
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    with contextlib.ExitStack() as stack:
+        if os.environ.get("WORKER_SERVER"):
+            stack.callback(_WorkerServer("::", 0).shutdown)
+        run()
+
+
+def run() -> None:
     for number in range(3):
         step(number)
     sys.stdout.write(f"READY rank={dist.get_rank()} pid={os.getpid()}\n")

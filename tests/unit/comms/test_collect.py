@@ -21,6 +21,7 @@ from comms.documents import (
     a_missing_ras_rank,
     a_ras_answer,
     a_ras_rank,
+    an_entry,
     an_inspector_line,
     waiting,
 )
@@ -199,6 +200,55 @@ def test_dump_is_read_from_the_default_torch_cache_path(node, tmp_path):
     os.utime(tmp_path / ".cache" / "torch" / "comm_lib_trace_rank_0")
     node.rank()
     assert of(node.read(), "PgStatus")[0].source == "fr_dump"
+
+
+def numbers(records):
+    """Sequence numbers of the newest operations, and of the earlier ones."""
+    entries = of(records, "Collective")
+    return tuple([entry.collective_seq_id for entry in entries if entry.is_earlier is late] for late in (False, True))
+
+
+def test_earlier_operations_are_sent_once_and_the_newest_by_every_capture(node, tmp_path):
+    dump = tmp_path / "trace_0"
+    node.rank(env={"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")})
+
+    dump.write_text(json.dumps(a_dump([an_entry(seq) for seq in range(1, 201)])))
+    first = node.read()
+    second = node.read()
+    dump.write_text(json.dumps(a_dump([an_entry(seq) for seq in range(101, 401)])))
+    third = node.read()
+
+    assert numbers(first) == (list(range(137, 201)), list(range(1, 137)))
+    assert numbers(second) == (list(range(137, 201)), [])
+    assert numbers(third) == (list(range(337, 401)), list(range(201, 337)))
+    assert [of(records, "PgStatus")[0].entries_sent for records in (first, second, third)] == [200, 64, 200]
+    assert all(entry.frames is None for entry in of(first, "Collective") if entry.is_earlier)
+
+
+def test_operation_that_was_pending_is_sent_again_once_it_is_finished(node, tmp_path):
+    dump = tmp_path / "trace_0"
+    node.rank(env={"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")})
+
+    dump.write_text(json.dumps(a_dump([*(an_entry(seq) for seq in range(1, 90)), waiting(90)])))
+    first = node.read()
+    dump.write_text(json.dumps(a_dump([an_entry(seq) for seq in range(1, 200)])))
+    second = node.read()
+
+    assert numbers(first) == (list(range(27, 91)), list(range(1, 27)))
+    assert numbers(second) == (list(range(136, 200)), list(range(90, 136)))
+
+
+def test_number_of_earlier_operations_is_bounded_per_node(node, tmp_path, monkeypatch):
+    monkeypatch.setattr(collect, "MAX_EARLIER", 200)
+    for number in range(2):
+        node.rank(env={"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")})
+        (tmp_path / f"trace_{number}").write_text(json.dumps(a_dump([an_entry(seq) for seq in range(1, 1000)])))
+
+    newest, earlier = numbers(node.read())
+
+    assert len(newest) == 2 * 64
+    assert len(earlier) == 200
+    assert min(earlier) == 836, "the newest of them"
 
 
 def test_dump_from_before_the_rank_started_is_ignored(node, tmp_path):

@@ -79,6 +79,14 @@ def test_capture_over_the_collective_limit_is_truncated_and_evicts_older_capture
     assert (capture.id, len(capture.collectives), capture.dropped) == ("new", 4, 2)
 
 
+def test_earlier_operations_of_a_capture_are_apart_from_its_newest_and_count_too(monkeypatch):
+    monkeypatch.setattr(captures, "FLIGHT", 4)
+    store = Store()
+    store.apply([an_operation("c", is_earlier=True) for _ in range(3)] + [an_operation("c") for _ in range(3)])
+    [capture] = store.captures.values()
+    assert (len(capture.earlier), len(capture.collectives), capture.dropped) == (3, 1, 2)
+
+
 def test_collective_record_survives_encoding_and_decoding():
     operation = an_operation(process_group=("0", "default_pg"), input_sizes=((2, 3), ()), duration_ms=1.5)
     assert decode(encode(operation)) == operation
