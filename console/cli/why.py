@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from ..analysis.stacks.profiles import ProfileComparison, RankProfile
     from ..config import Config
 
-#: Seconds of one block of samples, and that a reply may take longer.
-BLOCK_S, GRACE_S = 2, 30.0
+_REMEDY = "compare one with --rank N, or the job with a good run: --against FILE"
 
 
 @click.command()
@@ -50,14 +48,13 @@ def why(
     gconsole why hosts.toml --rank 3 --format svg -o why.svg
     gconsole why hosts.toml --format json -o good.json      later: --against good.json
     """
-    if not BLOCK_S <= for_s <= 60:
+    if not 2 <= for_s <= 60:
         raise click.BadParameter("use 2s to 60s", param_hint="--for")
     config = load_target(target, overrides)
-    profiles, problems = asyncio.run(_sampled(config, math.ceil(for_s / BLOCK_S)))
-    profiles = [profile for profile in profiles if job in profile.job]
+    profiles, problems = asyncio.run(_sampled(config, for_s))
+    sampled = [profile for profile in profiles if job in profile.job]
     for problem in problems:
         print_text(f"gconsole: {problem}", err=True)
-    sampled = [profile for profile in profiles if profile.blocks]
     if not sampled:
         return EXIT_NOTHING
     if form == "json":
@@ -70,19 +67,20 @@ def why(
 def _write(
     sampled: Sequence[RankProfile], rank: int | None, earlier: Sequence[RankProfile], form: str, output: str | None
 ) -> None:
-    from ..present.why import why_speedscope, why_svg, why_text
+    from ..monitor.why import sides_of
+    from ..present.why import NO_STRAGGLER, why_speedscope, why_svg, why_text
     from ..session.export.stacks import SPEEDSCOPE_SCHEMA
     from ..text.sanitize import printable
 
     texts = []
     for name in dict.fromkeys(profile.job for profile in sampled):
         profiles = [profile for profile in sampled if profile.job == name]
-        sides = _sides(profiles, rank, earlier)
+        try:
+            sides = sides_of(profiles, rank, earlier)
+        except LookupError as error:
+            raise click.BadParameter(str(error), param_hint="--rank") from error
         if sides is None:
-            texts.append(
-                f"{printable(name)}: no rank waits for the others significantly less than its peers; "
-                "compare one with --rank N, or the job with a good run: --against FILE"
-            )
+            texts.append(f"{printable(name)}: {NO_STRAGGLER}; {_REMEDY}")
             continue
         names = tuple(sides)
         subject, peers = sides.values()
@@ -104,25 +102,6 @@ def _compared(
     return compare(subject, peers, names)
 
 
-def _sides(
-    profiles: Sequence[RankProfile], rank: int | None, earlier: Sequence[RankProfile]
-) -> dict[str, Sequence[RankProfile]] | None:
-    """Both sides of the comparison by name; None without a rank that stands out. Raises UsageError."""
-    from ..analysis.stacks.profiles import straggler_of
-
-    if earlier:
-        return {"this run": profiles, "the earlier run": earlier}
-    if rank is not None:
-        chosen = next((profile for profile in profiles if profile.rank == rank), None)
-        if chosen is None:
-            raise click.BadParameter(f"rank {rank} was not sampled", param_hint="--rank")
-    else:
-        chosen = straggler_of(profiles)
-    if chosen is None:
-        return None
-    return {f"rank {chosen.rank}": [chosen], "its peers": [other for other in profiles if other is not chosen]}
-
-
 def _profiles_in(path: Path) -> list[RankProfile]:
     from ..analysis.stacks.profiles import RankProfile
 
@@ -132,36 +111,9 @@ def _profiles_in(path: Path) -> list[RankProfile]:
         raise click.BadParameter(f"{path}: {error}", param_hint="--against") from error
 
 
-async def _sampled(config: Config, blocks: int) -> tuple[list[RankProfile], list[str]]:
-    """The profiles of all ranks, and a sentence for each node or rank without one."""
-    from ..analysis.stacks.profiles import profiles_of
-    from ..fleet.capture import STAGING_S
-    from ..fleet.survey import survey
-    from ..monitor.rank_gpus import rank_gpus
+async def _sampled(config: Config, for_s: float) -> tuple[list[RankProfile], list[str]]:
+    from ..monitor.why import sample_ranks
     from ..runtime.console import Console
 
-    profiles: list[RankProfile] = []
     async with Console(config, probe_clocks=False, black_box=False).running() as console:
-        links = list(console.fleet.links.values())
-        await asyncio.gather(*(link.wait_for_sample() for link in links), return_exceptions=True)
-        await asyncio.gather(*(console.fleet.staging.settle(link, STAGING_S) for link in links))
-        replies = await survey(links, "profile", {"blocks": blocks}, blocks * BLOCK_S + GRACE_S)
-        clocks = {key: now.gpu.sm_clock_mhz for key, _, now in rank_gpus(console.store) if now.gpu is not None}
-    problems = []
-    for reply in replies:
-        if reply.failure is not None:
-            problems.append(f"{reply.node}: {reply.failure.text}")
-            continue
-        try:
-            profiles += profiles_of(reply.value, reply.node)
-        except msgspec.ValidationError as error:
-            problems.append(f"{reply.node}: invalid profile: {error}")
-    problems += [f"rank {profile.rank} on {profile.node}: {profile.problem}" for profile in profiles if profile.problem]
-    return [
-        _with_clock(profile, clocks.get((profile.job, profile.attempt, profile.rank))) for profile in profiles
-    ], problems
-
-
-def _with_clock(profile: RankProfile, sm_clock_mhz: float | None) -> RankProfile:
-    counters = {**profile.counters, "sm_clock_mhz": sm_clock_mhz}
-    return msgspec.structs.replace(profile, counters=counters)
+        return await sample_ranks(console.fleet, console.store, for_s)

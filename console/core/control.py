@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-class ExamReply(Protocol):
-    """A node's reply to `Nodes.examine`: the agent's list of checks in `value`, or a `failure`."""
+class NodeAnswer(Protocol):
+    """A node's reply to `Nodes.examine` or `Captures.profile`: what the agent sent in `value`, or a `failure`."""
 
     @property
     def node(self) -> str:
@@ -58,7 +58,7 @@ class Nodes(Protocol):
     async def apply(self, config: Config) -> Changes:
         """Apply a changed configuration: nodes are added, removed or reconnected."""
 
-    async def examine(self, nodes: Sequence[str]) -> Sequence[ExamReply]:
+    async def examine(self, nodes: Sequence[str]) -> Sequence[NodeAnswer]:
         """Run the doctor's checks on these nodes, over the existing connections."""
 
 
@@ -125,6 +125,9 @@ class Captures(Protocol):
 
         The store has partial results under the request's id. Raises ReadOnly if `flight_pipe` is not allowed.
         """
+
+    async def profile(self, blocks: int) -> Sequence[NodeAnswer]:
+        """Sample the stacks of all ranks for that many blocks of two seconds; the agent's profiles in `value`."""
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Seconds. The doctor searches binaries and queries drivers; a cold node takes seconds.
 DOCTOR_S = 60.0
+#: Seconds of one block of a profile, and by which its reply may be late.
+PROFILE_BLOCK_S, PROFILE_GRACE_S = 2.0, 30.0
 
 
 class Fleet:
@@ -178,6 +180,14 @@ class Fleet:
             text = f"capture failed on {node}: {failure.text}"
             self.hub.publish_own(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
         return result
+
+    async def profile(self, blocks: int) -> Sequence[NodeReply]:
+        """Sample the stacks of all ranks, on all nodes that have py-spy."""
+        links = list(self.links.values())
+        await asyncio.gather(*(link.wait_for_sample() for link in links), return_exceptions=True)
+        await asyncio.gather(*(self.staging.settle(link, capture.STAGING_S) for link in links))
+        deadline_s = blocks * PROFILE_BLOCK_S + PROFILE_GRACE_S
+        return await asyncio.gather(*(request_reply(link, "profile", {"blocks": blocks}, deadline_s) for link in links))
 
     def request_clock_probes(self, who: str, wanted: bool) -> None:
         """Request or release continuous clock probes."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ..core.control import ExamReply
+from ..core.control import NodeAnswer
 from ..records import Failure
 from ..text.documents import pretty
 from ..text.format import duration
@@ -37,12 +37,12 @@ class NodeExam(msgspec.Struct, frozen=True):
     rtt_ns: int | None = None  # shortest round trip through the agent
 
 
-def examine(answers: Sequence[ExamReply]) -> list[NodeExam]:
+def examine(answers: Sequence[NodeAnswer]) -> list[NodeExam]:
     """The checks of each node; an unreachable node, or one with an invalid reply, has one check with the reason."""
     return [_exam(answer) for answer in answers]
 
 
-def _exam(answer: ExamReply) -> NodeExam:
+def _exam(answer: NodeAnswer) -> NodeExam:
     try:
         checks = msgspec.convert(answer.value, tuple[Check, ...]) if answer.failure is None else ()
     except msgspec.ValidationError as error:
@@ -130,7 +130,7 @@ class Cleaned(msgspec.Struct, frozen=True):
     ended: tuple[AgentUser, ...]
 
 
-def cleaned(answer: ExamReply) -> Cleaned | Failure:
+def cleaned(answer: NodeAnswer) -> Cleaned | Failure:
     """The result of one node; a Failure for a missing or malformed reply."""
     if answer.failure is not None:
         return answer.failure
@@ -140,7 +140,7 @@ def cleaned(answer: ExamReply) -> Cleaned | Failure:
         return Failure("no_answer", f"invalid response: {error}")
 
 
-def clean_text(answers: Sequence[ExamReply]) -> str:
+def clean_text(answers: Sequence[NodeAnswer]) -> str:
     """One line per removed, kept or stopped item, nodes folded."""
     groups: dict[str, list[str]] = {}
     for answer in answers:
@@ -149,7 +149,7 @@ def clean_text(answers: Sequence[ExamReply]) -> str:
     return "\n".join(printable(f"{fold(nodes)}  {line}") for line, nodes in groups.items())
 
 
-def clean_exit_code(answers: Sequence[ExamReply]) -> int:
+def clean_exit_code(answers: Sequence[NodeAnswer]) -> int:
     """Exit code: 0 clean, 3 some nodes unreachable or folders kept, 4 no node reachable."""
     results = [cleaned(answer) for answer in answers]
     reached = [result for result in results if isinstance(result, Cleaned)]
@@ -158,7 +158,7 @@ def clean_exit_code(answers: Sequence[ExamReply]) -> int:
     return 3 if len(reached) < len(results) or any(result.kept for result in reached) else 0
 
 
-def _clean_lines(answer: ExamReply) -> list[str]:
+def _clean_lines(answer: NodeAnswer) -> list[str]:
     result = cleaned(answer)
     if isinstance(result, Failure):
         return [f"✖ {result.name}: {result.text}"]

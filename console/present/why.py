@@ -20,6 +20,7 @@ from ..analysis.stacks.profiles import (
 from ..text import format
 from ..text.sanitize import printable
 
+NO_STRAGGLER: Final = "no rank waits for the others significantly less than its peers"
 #: Calls with less of the time on both sides are left out of the text.
 _LEAST_SHOWN: Final = 0.02
 #: Pixels.

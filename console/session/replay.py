@@ -67,7 +67,7 @@ class _ControlWithoutNodes:
     async def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise NotLive("not available in replay: this is a recording")
 
-    reconnect = remove_node = add_nodes = apply = examine = mark = capture = _refuse
+    reconnect = remove_node = add_nodes = apply = examine = mark = capture = profile = _refuse
     probe_job = sync_folder = start_job = stop_job = follow_job = list_job_files = read_job_file = _refuse
 
 

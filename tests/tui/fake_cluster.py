@@ -178,6 +178,23 @@ class FakeCluster:
             NodeReply(name, value=[{"name": "python", "state": "ok", "text": self.python_version}]) for name in nodes
         ]
 
+    async def profile(self, blocks: int) -> Sequence[NodeReply]:
+        """Samples of every present rank: rank 1 loads data while the others wait for it."""
+        from gconsole.fleet.survey import NodeReply
+
+        self.calls.append(("profile", str(blocks)))
+        step, c10d = "<module> (/job/train.py:9);step (/job/train.py:4)", "torch/distributed/distributed_c10d.py"
+        waits = f"{step};all_reduce (/venv/lib/python3.11/site-packages/{c10d}:3)"
+        loads = f"{step};decode (/job/data.py:7)"
+        by_node: dict[str, list[dict[str, object]]] = {}
+        for now in self.store.ranks.values():
+            counts = [[loads, 30], [waits, 10]] if now.rank.rank == 1 else [[waits, 36], [loads, 4]]
+            by_node.setdefault(now.rank.node, []).append({
+                "job": now.rank.job, "attempt": now.rank.attempt, "rank": now.rank.rank, "blocks": [counts] * blocks,
+                "counters": {"cpu_s": 5.0},
+            })  # fmt: skip
+        return [NodeReply(node, value={"ranks": ranks, "wall_s": 10.0}) for node, ranks in by_node.items()]
+
     async def capture(self, request: CaptureRequest) -> CaptureResult:
         """Stacks of every present rank from `rank_frames`, by default in all_reduce; advances the clock per sample."""
         self.calls.append(("capture", str(request.samples)))

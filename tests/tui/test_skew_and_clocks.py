@@ -140,6 +140,17 @@ async def test_lateness_is_computed_only_while_the_skew_view_is_open() -> None:
         assert pilot.app.frame.skew.collectives
 
 
+async def test_x_samples_all_ranks_and_shows_what_the_slow_one_does() -> None:
+    cluster = clock_cluster()
+    async with cluster.app().run_test(size=(120, 40)) as pilot:
+        stage = Stage(pilot, cluster)
+        await settle(pilot)
+        await stage.press("4", "x")
+        await until(pilot, lambda: "rank 1 against its peers" in text(stage), "the comparison")
+        assert "of the time in decode (job/data.py:7)" in text(stage)
+        assert ("profile", "5") in cluster.calls
+
+
 async def test_a_capture_started_in_skew_is_shown_there_and_escape_cancels_it() -> None:
     cluster = clock_cluster()
     cluster.capture_gate = asyncio.Event()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...analysis.stacks.fold import Shape
+from ...analysis.stacks.profiles import compare
 from ...analysis.stalls import Suspicion
 from ...core.control import CaptureRequest, CaptureResult, Control, new_capture
 from ...core.store import Store
@@ -17,9 +18,13 @@ from ...monitor.crash import Crash, crash_fold, crashes_of, is_outdated, is_sett
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.hang import Diagnosis, diagnose, verdict_finding
 from ...monitor.stall_watch import StallWatch
+from ...monitor.why import FOR_S, sample_ranks, sides_of
+from ...present.why import NO_STRAGGLER, why_text
 from ...records.kinds import is_gone
 from ...text.nodeset_fold import fold
+from ...text.sanitize import printable
 from ..derived import DiagnosisFold, JobDiagnosis
+from ..dialogs.dialog import LinesDialog
 from ..dialogs.prompts import Prompt
 from . import Controller
 
@@ -244,6 +249,30 @@ class CaptureController(Controller):
             self.runner.diagnose()
         elif not len(self._store.captures):
             self._app.notify("no capture recorded up to this time; ] goes to the next event", timeout=5, markup=False)
+
+    def explain(self) -> None:
+        """Sample all ranks for some seconds, and show what the slow one does and its peers do not."""
+        if not self._live:
+            self._report("not available in replay: this is a recording", True)
+            return
+        dialog = LinesDialog("Why", [f"sampling the stacks of all ranks for {FOR_S:g} s …"])
+        self._app.push_screen(dialog)
+        self._app.run_worker(self._explain(dialog), name="why", exclusive=True)
+
+    async def _explain(self, dialog: LinesDialog) -> None:
+        profiles, problems = await sample_ranks(self._control, self._store)
+        lines = [printable(problem) for problem in problems]
+        for job in dict.fromkeys(profile.job for profile in profiles):
+            of_job = [profile for profile in profiles if profile.job == job]
+            sides = await asyncio.to_thread(sides_of, of_job)
+            lines += ["", printable(job)]
+            if sides is None:
+                lines.append(f"  {NO_STRAGGLER}")
+                continue
+            names, (subject, peers) = tuple(sides), sides.values()
+            comparison = await asyncio.to_thread(compare, subject, peers, (names[0], names[1]))
+            lines += why_text(comparison).splitlines()
+        dialog.show_lines(lines or ["no rank was sampled"])
 
     async def _show_captures(self) -> None:
         if self._app.views.current not in _CAPTURE_VIEWS:

@@ -66,6 +66,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("clocks.matrix", "m", "matrix", "edges", "Toggle between the matrix of edges and the list of nodes",
            footer=True),
     Action("skew.mode", "m", "mode", "mode", "Mode: collectives / steps / captures", footer=True),
+    Action("skew.why", "x", "why", "why", "Sample all ranks for 10 s: what does the slow rank do?"),
     Action("jobs.stop", "x", "stop", "stop", "Stop the job on all of its nodes (asks first)", footer=True),
     Action("skew.copy", "y", "copy", "copy", "Copy this view as text"),
     Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),

@@ -94,6 +94,10 @@ class SkewView(CaptureView):
         self._kind = KINDS[(KINDS.index(self._kind) + 1) % len(KINDS)]
         self._show_again()
 
+    def action_why(self) -> None:
+        """Sample all ranks and show what the slow one does and its peers do not."""
+        self.console.captures.explain()
+
     def action_copy(self) -> None:
         """Copy the view as text."""
         if self._frame is not None:
