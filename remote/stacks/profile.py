@@ -35,19 +35,18 @@ _numa_nodes: "dict[int, int]" = {}  # by processor
 
 
 class ProfileOf(object):
-    """One rank: its stacks per block, and letters and NUMA moves of its main thread."""
+    """One rank: its stacks per block; of its main thread, looks, those that found it in state D, and NUMA moves."""
 
     def __init__(self, rank: "RankRef") -> None:
         self.rank = rank
         self.blocks: "list[list[list[Any]]]" = []
         self.problem = ""
-        self.states: "dict[str, int]" = {}
-        self.moves = 0
+        self.looks = self.blocked = self.moves = 0
         self.numa: "int | None" = None
 
 
 def run_profile(agent: "Agent", args: "Fields") -> "Fields":
-    """{"ranks", "cpu_s", "rate", "wall_s"}: a profile of every rank of this node, or of those of `jobs`."""
+    """{"ranks", "cpu_s", "wall_s"}: a profile of every rank of this node, or of those of `jobs`."""
     blocks, jobs = args.get("blocks"), args.get("jobs")
     if not isinstance(blocks, int) or not 1 <= blocks <= MAX_BLOCKS or not (jobs is None or isinstance(jobs, list)):
         raise ValueError("blocks is not a number from 1 to %d, or jobs no list" % MAX_BLOCKS)
@@ -77,12 +76,15 @@ def run_profile(agent: "Agent", args: "Fields") -> "Fields":
         "ranks": [
             {
                 "job": rank.job, "attempt": rank.attempt, "rank": rank.rank, "pid": rank.pid, "gpu": rank.gpu,
-                "blocks": profile.blocks, "problem": profile.problem, "states": profile.states,
-                "counters": dict(_difference(first, _counters(procfs, rank.pid)), numa_moves=float(profile.moves)),
+                "blocks": profile.blocks, "problem": profile.problem,
+                "counters": dict(
+                    _difference(first, _counters(procfs, rank.pid)), numa_moves=float(profile.moves),
+                    uninterruptible_s=wall_s * profile.blocked / profile.looks if profile.looks else None,
+                ),
             }
             for rank, profile, first in zip(ranks, profiles, before)  # noqa: B905 - Python 3.6
         ],
-        "cpu_s": round(cpu_s, 3), "rate": rate, "wall_s": round(wall_s, 3),
+        "cpu_s": round(cpu_s, 3), "wall_s": round(wall_s, 3),
     }  # fmt: skip
 
 
@@ -137,7 +139,8 @@ def _watch(procfs: "ProcFs", profiles: "list[ProfileOf]", ended: "threading.Even
                 stat = procfs.stat(profile.rank.pid)
             except (OSError, ValueError, IndexError):
                 continue
-            profile.states[stat.state] = profile.states.get(stat.state, 0) + 1
+            profile.looks += 1
+            profile.blocked += stat.state == "D"
             numa = _numa_node(stat.processor)
             profile.moves += profile.numa is not None and numa != profile.numa
             profile.numa = numa
@@ -166,7 +169,7 @@ def _counters(procfs: "ProcFs", pid: int) -> "dict[str, float | None]":
         counters["cpu_wait_s"] = int(procfs.read_at_once(pid, "schedstat").split()[1]) / 1e9  # of the main thread
         status = procfs.status(pid)
         if status.switches is not None and status.waits is not None:
-            counters["preempted"], counters["waits"] = float(status.switches - status.waits), float(status.waits)
+            counters["preempted"] = float(status.switches - status.waits)
         lines = dict(line.split(b": ") for line in procfs.read_at_once(pid, "io").splitlines())
         counters["disk_read_bytes"] = float(lines[b"read_bytes"])
         counters["disk_write_bytes"] = float(lines[b"write_bytes"])

@@ -108,9 +108,9 @@ def test_frames_of_py_spy_are_parsed() -> None:
 
 
 def test_reply_of_a_node_becomes_profiles_with_figures_per_second() -> None:
-    rank = {"job": "j", "attempt": 0, "rank": 1, "pid": 7, "gpu": None, "problem": "", "states": {"S": 9},
+    rank = {"job": "j", "attempt": 0, "rank": 1, "pid": 7, "gpu": None, "problem": "",
             "blocks": [[[FORWARD, 3]]], "counters": {"cpu_s": 5.0, "throttled_s": None}}  # fmt: skip
-    (made,) = profiles_of({"ranks": [rank, {**rank, "rank": None}], "wall_s": 10.0, "cpu_s": 0.2, "rate": 20}, "node1")
+    (made,) = profiles_of({"ranks": [rank, {**rank, "rank": None}], "wall_s": 10.0, "cpu_s": 0.2}, "node1")
     assert made.counters == {"cpu_s": 0.5, "throttled_s": None}
     assert made.samples == 3
 
