@@ -18,6 +18,8 @@ import msgspec
 from ...records import StackFrame
 from .frames import Reader
 
+#: Most ranks of which each is compared with all others.
+MOST_COMPARED: Final = 64
 #: Share of the time from which a difference counts, and largest p.
 LEAST_SHARE: Final = 0.05
 MOST_P: Final = 0.01
@@ -130,15 +132,37 @@ def parse_frames(stack: str) -> Frames:
 
 
 def straggler_of(profiles: Sequence[RankProfile], reader: Reader | None = None) -> RankProfile | None:
-    """The rank that waits for others significantly less than each of its peers; None if there is none."""
+    """The rank that waits for others significantly less than each of its peers; None if there is none.
+
+    Where the waiting is invisible, as in DDP, whose backward pass waits in C++, it is the only rank with a call
+    that differs significantly.
+    """
     reader = reader or Reader()
     if len(profiles) < 2 or any(not profile.blocks for profile in profiles):
         return None
     waits = {profile.rank: [_wait_share(block, reader) for block in profile.blocks] for profile in profiles}
+    if max(map(mean, waits.values())) < LEAST_SHARE:
+        return _different(profiles, reader)
     least = min(profiles, key=lambda profile: mean(waits[profile.rank]))
     own = waits[least.rank]
     others = [share for rank, shares in waits.items() if rank != least.rank for share in shares]
     return least if _p_above(others, own) is not None and mean(others) - mean(own) >= LEAST_SHARE else None
+
+
+def _different(profiles: Sequence[RankProfile], reader: Reader) -> RankProfile | None:
+    """The only rank with a call in which it spends significantly more of its time than all others."""
+    if not 2 < len(profiles) <= MOST_COMPARED:
+        return None
+    tree = _Tree(reader)
+    blocks = [[tree.add(block, is_subject=True) for block in profile.blocks] for profile in profiles]
+    different = [
+        profile
+        for index, profile in enumerate(profiles)
+        if _named(
+            tree.calls(blocks[index], [block for rest in (*blocks[:index], *blocks[index + 1 :]) for block in rest])
+        )
+    ]
+    return different[0] if len(different) == 1 else None
 
 
 def _wait_share(block: Mapping[str, int], reader: Reader) -> float:

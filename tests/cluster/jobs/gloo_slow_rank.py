@@ -1,14 +1,16 @@
 """A job of which one rank may be slow: SLOW names how, LATE_S by how much in each step, RANK_SLOW which rank, or all.
 
 healthy: all ranks alike; loader: its data come late; compute: it computes more; uneven: every rank is slow in turn.
-A step has COLLECTIVES all_reduces, of different sizes in turn. With WORKER_SERVER the ranks expose their flight
-recorders. Rank 0 prints the median time of a step every 100 steps.
+With DDP the steps are those of DistributedDataParallel, which waits in its backward pass. A step has COLLECTIVES
+all_reduces, of different sizes in turn. With WORKER_SERVER the ranks expose their flight recorders. Rank 0 prints the
+median time of a step every 100 steps.
 """
 
 import contextlib
 import os
 import sys
 import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -44,6 +46,13 @@ def log_metrics() -> None:
             sum(number * number for number in range(200))
 
 
+def ddp_step(model: torch.nn.Module, _number: int) -> None:
+    next_batch()
+    loss = model(torch.ones(8, 64)).sum()
+    log_metrics()
+    loss.backward()
+
+
 def step(number: int) -> None:
     next_batch()
     gradient = forward().clone()
@@ -64,15 +73,19 @@ def main() -> None:
 
 
 def run() -> None:
+    one_step = step
+    if os.environ.get("DDP"):
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+        one_step = partial(ddp_step, model)
     for number in range(3):
-        step(number)
+        one_step(number)
     sys.stdout.write(f"READY rank={dist.get_rank()} pid={os.getpid()}\n")
     sys.stdout.flush()
     times: list[float] = []
     number = 3
     while True:
         began = time.perf_counter()
-        step(number)
+        one_step(number)
         number += 1
         times.append(time.perf_counter() - began)
         if dist.get_rank() == 0 and len(times) == 100:

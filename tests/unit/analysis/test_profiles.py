@@ -56,6 +56,33 @@ def test_healthy_ranks_have_no_straggler(noise: float) -> None:
     assert [seed for seed in range(100) if straggler_of(job(None, noise=noise, seed=seed)) is not None] == []
 
 
+BACKWARD = f"{MAIN};backward (/venv/lib/python3.11/site-packages/torch/_tensor.py:600)"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_slow_rank_is_found_where_the_waiting_is_invisible(seed: int) -> None:
+    """The backward pass of DDP waits in C++: the others spend more time in it."""
+    chance = random.Random(seed)
+    usual, slow = {BACKWARD: 0.7, FORWARD: 0.25, LOAD: 0.05}, {BACKWARD: 0.3, FORWARD: 0.25, LOAD: 0.45}
+    profiles = [profile(rank, slow if rank == 3 else usual, 0.03, chance) for rank in range(6)]
+    chosen = straggler_of(profiles)
+    assert chosen is not None
+    assert chosen.rank == 3
+
+
+def test_healthy_ranks_have_no_straggler_where_the_waiting_is_invisible() -> None:
+    for seed in range(60):
+        chance = random.Random(seed)
+        profiles = [profile(rank, {BACKWARD: 0.7, FORWARD: 0.25, LOAD: 0.05}, 0.06, chance) for rank in range(6)]
+        assert straggler_of(profiles) is None, seed
+
+
+def test_two_ranks_that_differ_in_their_own_ways_are_not_named() -> None:
+    chance = random.Random(1)
+    shares = [{BACKWARD: 0.5, LOAD: 0.5}, {BACKWARD: 0.5, FORWARD: 0.5}, {BACKWARD: 1.0}, {BACKWARD: 1.0}]
+    assert straggler_of([profile(rank, own, 0.02, chance) for rank, own in enumerate(shares)]) is None
+
+
 @pytest.mark.parametrize("rank", range(8))
 def test_rank_that_is_like_its_peers_has_no_difference(rank: int) -> None:
     profiles = job(None)
