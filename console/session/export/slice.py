@@ -16,9 +16,9 @@ from ...records.kinds import kind_of, names_where
 from ...text.format import date_time
 from ...text.timespec import TimeSpecError, instant_ns
 from ..format import reader
-from ..format.gpu_choice import GpuChoice
 from ..format.layout import Meta, Session, SessionError
 from ..format.reader import ALL, RecordFilter
+from ..record.selection import GpuChoice
 from ..store_snapshot import current_records
 
 #: Kinds that describe entities, without metrics and events.

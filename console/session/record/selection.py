@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -10,11 +11,21 @@ from ...config.nodeset import expand
 from ...config.nodeset_parser import BadNodeSet
 from ...core.bus import Published
 from ...core.control import Selection
-from ...records import KINDS, GpuProcess, RawRecord, Record
+from ...records import (
+    KINDS,
+    Gpu,
+    GpuClock,
+    GpuDigest,
+    GpuEvent,
+    GpuInfo,
+    GpuLink,
+    GpuProcess,
+    RawRecord,
+    Record,
+)
 from ...records.kinds import SPECS, identity, kind_of, names_where
 from ...text.format import comma_words
 from ...text.timespec import TimeSpecError, duration_s
-from ..format.gpu_choice import GpuChoice
 from ..format.layout import SessionError
 from ..ndjson import METRIC_FAMILIES
 
@@ -25,6 +36,29 @@ _EARLY: Final = 0.1
 _MAX_EARLY_NS: Final = 250_000_000
 #: ns. The last sample of an entity is remembered for up to twice this long (or the interval): processes come and go.
 _REMEMBERED_NS: Final = 60_000_000_000
+#: Records about one GPU.
+_GPU_RECORDS: Final = (Gpu, GpuClock, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess)
+_WORD: Final = re.compile(r"(?:(?P<node>[^\s:]+):)?(?P<first>\d{1,4})(?:-(?P<last>\d{1,4}))?")
+
+
+class GpuChoice:
+    """The chosen GPUs; records that are not about one GPU always match."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        """Parse words such as `0-3` and `node2:7`. Raises SessionError."""
+        self._numbers: set[tuple[str, int]] = set()  # node or "" for all nodes, number
+        for word in words:
+            match = _WORD.fullmatch(word)
+            if match is None or int(match["last"] or match["first"]) < int(match["first"]):
+                raise SessionError(f"--gpus: {word!r} is not a GPU or a range of GPUs; use 0-3 or node2:7")
+            numbers = range(int(match["first"]), int(match["last"] or match["first"]) + 1)
+            self._numbers.update((match["node"] or "", number) for number in numbers)
+
+    def matches(self, record: Published, node: str) -> bool:
+        """Whether a record of this node is about a chosen GPU, or about none."""
+        if not self._numbers or not isinstance(record, _GPU_RECORDS):
+            return True
+        return record.index is None or not self._numbers.isdisjoint({("", record.index), (node, record.index)})
 
 
 class RecordSelector:
