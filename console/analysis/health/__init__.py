@@ -10,14 +10,13 @@ from collections.abc import Iterator
 
 from ...config.sections import HealthConfig
 from ..finding import FindingDraft
-from .agent import agent_error, console_late
 from .driver import driver_broken, gpu_missing, gpu_unusable
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
 from .gpu_state import gpu_hot, gpu_settings, gpu_slow_clock, nvlink_fabric
 from .kernel import kernel_fault, node_rebooted, service_fault
 from .links import nic_down, nic_errors, nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
-from .nodes import clock_step, version_skew
+from .nodes import agent_error, clock_step, console_late, version_skew
 from .state import HealthState
 
 #: One function per finding id, most important first.

@@ -1,4 +1,7 @@
-"""Node checks: clock steps (from the two timestamps of every tick, without probes) and version skew."""
+"""Node checks: clock steps (from the two timestamps of every tick, without probes), version skew, faults of gconsole.
+
+A fault of gconsole, an agent that cannot read or a console that is late, makes other statements incomplete.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,27 @@ COMPARED: Final = {
 SETTLE_S: Final = 45.0
 #: Nodes that a text lists by name.
 _NAMED: Final = 4
+
+
+def agent_error(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
+    """One finding per node whose current agent reported an internal error, with the newest one."""
+    for node in facts.nodes.values():
+        if not node.agent_errors:
+            continue
+        texts = [record.text.strip().splitlines() or ["no text"] for record in node.agent_errors.values()]
+        newest = texts[-1]
+        more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+        cause = f": {newest[-1].strip()}" if len(newest) > 1 else ""
+        text = f"{node.name}: the agent failed to read part of the node{more}: {newest[0]}{cause}"
+        evidence = tuple(f"log.text {node.name} {words[0]}" for words in texts[:4])
+        yield FindingDraft("agent_error", "error", "certain", (node.name,), text, evidence)
+
+
+def console_late(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
+    """One finding while the console does not keep up with its nodes: about the console, so never more than an info."""
+    if facts.console_late is not None:
+        text = facts.console_late.text
+        yield FindingDraft("console_late", "info", "certain", (), text, ("log.text",))
 
 
 def clock_step(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
