@@ -193,7 +193,7 @@ class Released(msgspec.Struct, frozen=True):
     holders: tuple[GpuHolder, ...]
 
 
-def released(answer: ExamReply) -> Released | Failure:
+def released(answer: NodeAnswer) -> Released | Failure:
     """The result of one node; a Failure for a missing or malformed reply."""
     if answer.failure is not None:
         return answer.failure
@@ -203,7 +203,7 @@ def released(answer: ExamReply) -> Released | Failure:
         return Failure("no_answer", f"invalid response: {error}")
 
 
-def release_text(answers: Sequence[ExamReply]) -> str:
+def release_text(answers: Sequence[NodeAnswer]) -> str:
     """One line per result, nodes folded; the processes that still have a GPU open below it."""
     groups: dict[str, list[str]] = {}
     for answer in answers:
@@ -213,7 +213,7 @@ def release_text(answers: Sequence[ExamReply]) -> str:
     )
 
 
-def release_exit_code(answers: Sequence[ExamReply]) -> int:
+def release_exit_code(answers: Sequence[NodeAnswer]) -> int:
     """Exit code: 0 no process has a GPU open, 3 some have or some nodes unreachable, 4 no node reachable."""
     results = [released(answer) for answer in answers]
     reached = [result for result in results if isinstance(result, Released)]
