@@ -19,6 +19,8 @@ except ImportError:
     except ImportError:
         from hashlib import sha256  # last: it loads OpenSSL, 4 MB of memory
 
+#: Of binaries: an agent that is root starts them as the user of a rank, by a descriptor; nobody else enters the folder.
+BLOB_MODE = 0o755
 #: Its subfolders; a cache with jobs has one more (see jobs/job_dir.py).
 PARTS = ("blob", "code", "run")
 #: Archives of the agent's modules are files in "blob" with this prefix; the last used ones are kept, for consoles of
@@ -166,7 +168,11 @@ class Cache(object):
             info = os.lstat(path)
             if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
                 return None
-            return path if sha256_of(path) == digest else None
+            if sha256_of(path) != digest:
+                return None
+            if stat.S_IMODE(info.st_mode) != BLOB_MODE:
+                os.chmod(path, BLOB_MODE)  # of an earlier version
+            return path
         except OSError:
             return None
 
@@ -261,7 +267,7 @@ class BlobWriter(object):
         if self._hash.hexdigest() != self.digest:
             raise UnusableCache("a binary arrived damaged (SHA-256 %s…)" % self._hash.hexdigest()[:12])
         assert self.fd is not None
-        os.fchmod(self.fd, 0o700)
+        os.fchmod(self.fd, BLOB_MODE)
         if self.draft is None:
             fd, self.fd = self.fd, None
             return self.cache.keep_in_memory(self.digest, fd)

@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
+    from ..proc.user_files import RightsOf
+
 #: Raw stacks of all threads for two seconds; the rate follows.
 _RECORD = ["{blob}", "record", "--nonblocking", "--idle", "--threads", "--full-filenames", "-f", "raw"]
 _RECORD += ["-o", "/dev/stdout", "-d", "2", "-r"]
@@ -44,6 +46,14 @@ COMMANDS = {
     "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
 
+#: Bytes of output that are read of a command; py-spy writes 100 to 400 of each frame.
+MAX_OUTPUT = 16 << 20
+#: Of a command that runs as another user: bytes of memory, of a file that it may write, and descriptors.
+_LIMITS_OF_USER = ((resource.RLIMIT_DATA, 4 << 30), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0),
+                   (resource.RLIMIT_NOFILE, 4096))  # fmt: skip
+#: Its environment, without the variables of root: with those, Python would load modules of that user's home.
+_ENVIRONMENT_OF_USER = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}
+_BY_DESCRIPTOR = frozenset(name for name in COMMANDS if name.startswith("py_spy"))
 #: CPU time in seconds after which the kernel ends a command whose output is streamed.
 CPU_S = 5
 #: Bytes. Longer lines of streamed output are left out.
@@ -57,6 +67,10 @@ _lock = threading.Lock()
 
 class CommandTimeout(Exception):
     """A command timed out; its process group was killed."""
+
+
+class OutputTooLong(Exception):
+    """A command wrote more than MAX_OUTPUT; its process group was killed."""
 
 
 def run(name: str, timeout_s: float, blob: "str | None" = None) -> "tuple[int | None, str]":
@@ -77,28 +91,101 @@ def run_apart(
     pid: "int | None" = None,
     python: "str | None" = None,
     given: "bytes | None" = None,
+    user: "RightsOf | None" = None,
 ) -> "tuple[int, bytes, bytes]":
-    """(exit status, stdout, stderr) of a listed command, which reads `given`. Raises OSError if it does not
-    start, CommandTimeout."""
+    """(exit status, stdout, stderr) of a listed command, which reads `given`; it runs as `user`, if given.
+
+    Raises OSError if it does not start, CommandTimeout and OutputTooLong.
+    """
     words = {"{blob}": blob or "", "{pid}": str(pid), "{python}": python or ""}
-    process = subprocess.Popen(
-        [words.get(word, word) for word in COMMANDS[name]],
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, close_fds=True, cwd="/",
-        start_new_session=True,  # a process group of its own, which can be ended as a whole
-    )  # fmt: skip
+    argv = [words.get(word, word) for word in COMMANDS[name]]
+    if user is not None and user.is_other:
+        process = _start_as(user, argv, timeout_s, blob if name in _BY_DESCRIPTOR else None, pid)
+    else:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, close_fds=True, cwd="/",
+            start_new_session=True,  # a process group of its own, which can be ended as a whole
+        )  # fmt: skip
     with _lock:
         _running.add(process)
     try:
-        out, err = process.communicate(given, timeout=timeout_s)
+        if given is None:
+            out, err = _output(process, time.monotonic() + timeout_s)
+        else:
+            out, err = process.communicate(given, timeout=timeout_s)
         return process.returncode, out, err
     except subprocess.TimeoutExpired:
         _kill(process)
         _reap(process)
         raise CommandTimeout("timed out after %.1f s" % timeout_s)
+    except OutputTooLong:
+        _kill(process)
+        _reap(process)
+        raise
     finally:
         with _lock:
             _running.discard(process)
+
+
+def _start_as(
+    user: "RightsOf", argv: "list[str]", timeout_s: float, blob: "str | None", pid: "int | None"
+) -> "subprocess.Popen[bytes]":
+    """Start a command as another user; `blob` is a binary of ours, in a folder that this user may not enter."""
+    program = os.open(blob, os.O_PATH | os.O_CLOEXEC) if blob is not None and _is_binary(blob) else None
+    limits = _LIMITS_OF_USER + ((resource.RLIMIT_CPU, int(timeout_s) + 2),)
+
+    def start() -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(
+            argv, executable=None if program is None else "/proc/self/fd/%d" % program,
+            pass_fds=() if program is None else (program,), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, cwd="/", env=_ENVIRONMENT_OF_USER, start_new_session=True,
+        )  # fmt: skip
+        for kind, most in limits:
+            try:
+                resource.prlimit(process.pid, kind, (most, most))
+            except (OSError, ValueError):
+                pass  # it has ended already, or has less
+        return process
+
+    try:
+        return user.call(start, traced=pid)
+    finally:
+        if program is not None:
+            os.close(program)
+
+
+def _is_binary(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"  # the interpreter of a script opens its path itself
+
+
+def _output(process: "subprocess.Popen[bytes]", deadline: float) -> "tuple[bytes, bytes]":
+    """(stdout, stderr) until the command has ended. Raises TimeoutExpired and OutputTooLong."""
+    assert process.stdout is not None and process.stderr is not None
+    parts: "dict[int, list[bytes]]" = {process.stdout.fileno(): [], process.stderr.fileno(): []}
+    poller, open_, left = select.poll(), set(parts), MAX_OUTPUT
+    for fd in open_:
+        poller.register(fd, select.POLLIN | select.POLLHUP)
+    while open_:
+        wait_s = deadline - time.monotonic()
+        ready = poller.poll(max(0.0, 1000 * wait_s))
+        if wait_s <= 0 or not ready:
+            raise subprocess.TimeoutExpired(process.args, 0.0)
+        for fd, _ in ready:
+            data = os.read(fd, 1 << 16)
+            if not data:
+                poller.unregister(fd)
+                open_.remove(fd)
+            left -= len(data)
+            if left < 0:
+                raise OutputTooLong("more than %d MiB of output" % (MAX_OUTPUT >> 20))
+            parts[fd].append(data)
+    process.wait(max(0.0, deadline - time.monotonic()))
+    out, err = (b"".join(part) for part in parts.values())
+    process.stdout.close()
+    process.stderr.close()
+    return out, err
 
 
 class LineStream(object):

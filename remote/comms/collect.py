@@ -12,6 +12,7 @@ from ..clocks import stamps
 from ..proc import limited
 from ..proc.environ import EnvironReader
 from ..proc.procfs import GONE
+from ..proc.user_files import exists
 from . import flight_recorder, flight_recorder_sources, nccl_log, nccl_ras
 from .values import SourceError
 
@@ -222,34 +223,39 @@ class CollectivesReader(object):
         by_pid: "dict[int, RankRef]" = {}
         for rank in self._ranks:
             by_pid[rank.pid] = by_pid[rank.ns_pid or rank.pid] = rank
-        for path, source, uid in self._log_paths():
+        for pid, path, source, uid in self._log_paths():
             if time.monotonic() > self._deadline:
                 return
             try:
-                self._post_tail(nccl_log.read_tail(path, source, uid), by_pid)
+                if pid is None:
+                    tail = nccl_log.read_tail(path, source)
+                else:
+                    tail = nccl_log.read_log_of(self._procfs, pid, path, source, uid)
+                self._post_tail(tail, by_pid)
             except SourceError as error:
                 if self._ranks:
                     self._post_failure(self._ranks[0], source, error)
 
-    def _log_paths(self) -> "list[tuple[str, str, int | None]]":
-        """(path, source, required owner or None) of every log, without duplicates."""
-        logs: "dict[str, tuple[str, int | None]]" = {}
+    def _log_paths(self) -> "list[tuple[int | None, str, str, int | None]]":
+        """(pid of the rank that names it or None, path, source, required owner or None) of every log."""
+        logs: "dict[tuple[int | None, str], tuple[str, int | None]]" = {}
         for rank, env in self._logged:
             try:
                 uid = self._procfs.status(rank.pid).uid
             except (OSError, ValueError):
                 continue
-            root, pid = self._procfs.path(rank.pid, "root"), rank.ns_pid or rank.pid
-            log, folder = nccl_log.nccl_log_of(env, pid, self._hostname), nccl_log.inspector_folder_of(env)
-            if log and os.path.exists(root + "/" + log):
-                logs.setdefault(root + "/" + log, ("nccl_log", uid))
-            for path in nccl_log.matches("*-pid%d.log" % pid, root + "/" + folder) if folder else ():
-                logs.setdefault(path, ("inspector", uid))
+            inner = rank.ns_pid or rank.pid
+            log, folder = nccl_log.nccl_log_of(env, inner, self._hostname), nccl_log.inspector_folder_of(env)
+            if log and exists(self._procfs, rank.pid, log):
+                logs.setdefault((rank.pid, log), ("nccl_log", uid))
+            for path in nccl_log.inspector_logs(self._procfs, rank.pid, inner, folder) if folder else ():
+                logs.setdefault((rank.pid, path), ("inspector", uid))
         for source, patterns in (("nccl_log", self._request.logs), ("inspector", self._request.inspector)):
             for pattern in patterns:
                 for path in nccl_log.matches(pattern):
-                    logs.setdefault(path, (source, None))
-        return [(path, source, uid) for path, (source, uid) in list(logs.items())[: 2 * nccl_log.MAX_FILES]]
+                    logs.setdefault((None, path), (source, None))
+        most = 2 * nccl_log.MAX_FILES
+        return [(pid, path, source, uid) for (pid, path), (source, uid) in list(logs.items())[:most]]
 
     def _post_tail(self, tail: "LogTail", by_pid: "dict[int, RankRef]") -> None:
         """Post the operations of this node's ranks; other nodes read their own from a shared file."""

@@ -14,7 +14,7 @@ import time
 
 from ..clocks import stamps
 from ..proc.procfs import GONE
-from ..proc.user_files import RightsOf, open_checked, open_regular
+from ..proc.user_files import RightsOf, open_checked, open_regular, state
 from . import sockets
 from .values import SourceError
 
@@ -192,13 +192,13 @@ def request_dump(
     """
     pipe = env[PIPE] + "%d.pipe" % rank
     before = stamps.realtime_ns() - _COARSE_NS
-    states = {path: _state(procfs, pid, path) for path in paths(env, rank)}
+    firsts = {path: _state(procfs, pid, path) for path in paths(env, rank)}
     _write_pipe(procfs, pid, uid, pipe)
     until = min(deadline, time.monotonic() + PIPE_TIMEOUT_S)
     while time.monotonic() < until:
-        for path in states:
-            state = _state(procfs, pid, path)
-            if state is not None and state != states[path]:
+        for path, first in firsts.items():
+            now = _state(procfs, pid, path)
+            if now is not None and now != first:
                 dump = read_file(procfs, pid, uid, path, before)
                 if dump is not None and dump.data.rstrip()[-1:] in (b".", b"}"):  # the end of a pickle or of JSON
                     return dump
@@ -225,13 +225,5 @@ def _write_pipe(procfs: "ProcFs", pid: int, uid: "int | None", pipe: str) -> Non
 
 def _state(procfs: "ProcFs", pid: int, path: str) -> "tuple[int, int] | None":
     """(time of the last write, size) of a file, or None."""
-    try:
-        status = os.stat(_path_of(procfs, pid, path))
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
-
-
-def _path_of(procfs: "ProcFs", pid: int, path: str) -> str:
-    """A path of the rank, resolved in its root and working directory."""
-    return procfs.path(pid, ("root" if path.startswith("/") else "cwd/") + path)
+    status = state(procfs, pid, path)
+    return None if status is None else (status.st_mtime_ns, status.st_size)

@@ -7,13 +7,15 @@ import os
 import re
 from itertools import islice
 
-from ..proc.user_files import RightsOf, open_regular_at
+from ..proc.user_files import RightsOf, names_in, open_regular, open_regular_at, state
 from .values import SourceError, count, figure, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from re import Match
-    from typing import Any, Iterator, Mapping
+    from typing import Any, Callable, Iterator, Mapping
+
+    from ..proc.procfs import ProcFs
 
     Groups = dict[tuple[str, str, str], tuple[str, int, int]]  # (host, pid, address): (id, rank, size)
 
@@ -83,14 +85,47 @@ def _glob(folder: str, parts: "list[str]", left: "list[int]") -> "Iterator[str]"
                 yield inner
 
 
-def read_tail(path: str, source: str, uid: "int | None" = None) -> "LogTail":
-    """The newest operations of a log, which must belong to `uid` if given. Raises SourceError."""
+def inspector_logs(procfs: "ProcFs", pid: int, ns_pid: int, folder: str) -> "list[str]":
+    """The newest logs of a rank in its folder of NCCL Inspector, as far as its user sees them."""
     try:
-        head, data, size, written = _ends(path, uid)
+        names = fnmatch.filter(names_in(procfs, pid, folder, MAX_NAMES), "*-pid%d.log" % ns_pid)
+    except (OSError, KeyError, ValueError):
+        return []
+    paths = ["%s/%s" % (folder.rstrip("/"), name) for name in names]
+    states = [(state(procfs, pid, path), path) for path in paths[: 4 * MAX_FILES]]
+    newest = sorted(((status.st_mtime_ns, path) for status, path in states if status is not None), reverse=True)
+    return [path for _, path in newest[:MAX_FILES]]
+
+
+def read_log_of(procfs: "ProcFs", pid: int, path: str, source: str, uid: "int | None") -> "LogTail":
+    """The newest operations of a log that a rank names, which must belong to its user. Raises SourceError."""
+
+    def opened() -> int:
+        with RightsOf.of_process(procfs, pid):
+            return open_regular(procfs, pid, path)
+
+    return _tail(path, source, opened, uid)
+
+
+def read_tail(path: str, source: str) -> "LogTail":
+    """The newest operations of a log at a path of the agent. Raises SourceError."""
+
+    def opened() -> int:
+        with RightsOf(os.lstat(path).st_uid):  # of a link, too: it may lead to what its owner cannot read
+            return open_regular_at(path)
+
+    return _tail(path, source, opened, None)
+
+
+def _tail(path: str, source: str, opened: "Callable[[], int]", uid: "int | None") -> "LogTail":
+    try:
+        head, data, size, written = _ends(opened(), uid)
     except OSError as error:
         raise SourceError(
             "no_permission" if isinstance(error, PermissionError) else "unreadable", "%s: %s" % (path, error.strerror)
         )
+    except (KeyError, ValueError):
+        raise SourceError("unreadable", "%s: its user is not known" % path)
     if source == "inspector":
         log, form = parse_inspector(data), "%d malformed lines in %s"
     else:
@@ -99,10 +134,8 @@ def read_tail(path: str, source: str, uid: "int | None" = None) -> "LogTail":
     return LogTail(source, log.entries, size, written, form % (log.bad, path) if log.bad else None)
 
 
-def _ends(path: str, uid: "int | None") -> "tuple[bytes, bytes, int, int]":
+def _ends(fd: int, uid: "int | None") -> "tuple[bytes, bytes, int, int]":
     """(beginning, end, bytes read, time of the last write); the beginning is empty if the end is the whole file."""
-    with RightsOf(0 if uid is None else uid):
-        fd = open_regular_at(path)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if uid is not None and status.st_uid != uid:

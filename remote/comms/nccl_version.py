@@ -1,7 +1,8 @@
 """NCCL version of a rank, from the path of its library; unknown if NCCL is linked into torch."""
 
-import os
 import re
+
+from ..proc.user_files import names_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 #: Seconds after the start of a rank, and after the first attempt. NCCL is loaded with torch, some seconds after the
 #: start; there are only two attempts, because reading the maps of a process takes milliseconds.
 FIRST_S, AGAIN_S = 10.0, 60.0
+
+#: Names in a folder of packages.
+MOST_NAMES = 20_000
 
 _NUMBERED = re.compile(r"/libnccl\.so\.(\d+\.\d+[0-9.]*)$")
 _PIP_FOLDER = "/nvidia/nccl/lib/"
@@ -67,8 +71,8 @@ def loaded_version(procfs: "ProcFs", pid: int) -> "str | None":
         if numbered is not None:
             return numbered.group(1)
         site, is_pip, _ = path.partition(_PIP_FOLDER)
-        names = os.listdir(procfs.path(pid, "root") + site) if is_pip else []
-    except OSError:
+        names = names_in(procfs, pid, site, MOST_NAMES) if is_pip else []
+    except (OSError, KeyError, ValueError):
         return None  # ended, or no permission
     versions = [match.group(1) for match in map(_PIP_NAME.match, names) if match is not None]
     return versions[0] if len(versions) == 1 else None

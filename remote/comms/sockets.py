@@ -7,16 +7,18 @@ connecting.
 
 import os
 import socket
+import stat
 import struct
 import time
 
 from ..proc.net_tables import LISTENS, table_lines, tcp_sockets
 from ..proc.procfs import GONE
+from ..proc.user_files import RightsOf, open_handle
 from .values import SourceError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Any, Iterator
 
     from ..proc.procfs import ProcFs
 
@@ -116,41 +118,47 @@ def connect(procfs: "ProcFs", listener: "ListeningSocket", deadline: float) -> "
         raise SourceError("timed_out", "not read before the capture's deadline")
     if listener.family != socket.AF_UNIX or listener.host.startswith("@"):
         _require_same_network(procfs, listener)
+    connection: "socket.socket | None" = None
+    try:
+        connection = _connected(procfs, listener, timeout_s)
+        if listener.family == socket.AF_UNIX:
+            _require_owner(procfs, listener, connection)
+        return connection
+    except socket.timeout:
+        error = SourceError("timed_out", "%s does not accept connections" % listener)
+    except PermissionError as denied:
+        error = SourceError("no_permission", "no permission to connect to %s: %s" % (listener, denied.strerror))
+    except (OSError, KeyError, ValueError) as failed:
+        error = SourceError("refused", "cannot connect to %s: %s" % (listener, failed))
+    except SourceError as foreign:
+        error = foreign
+    if connection is not None:
+        connection.close()
+    raise error
+
+
+def _connected(procfs: "ProcFs", listener: "ListeningSocket", timeout_s: float) -> "socket.socket":
+    """A connection that the user of the process makes, who cannot reach more by it than otherwise. Raises OSError."""
+    user = RightsOf.of_process(procfs, listener.pid)
+    handle = -1
+    address: "Any" = (_loopback(listener.host), listener.port)
+    if listener.family == socket.AF_UNIX and listener.host.startswith("@"):
+        address = "\0" + listener.host[1:]
+    elif listener.family == socket.AF_UNIX:
+        with user:  # by a descriptor: below the root of the process (containers), and for paths of > 107 bytes
+            handle = open_handle(procfs, listener.pid, listener.host, stat.S_ISSOCK)
+        address = "/proc/self/fd/%d" % handle
     connection = socket.socket(listener.family, socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout_s)
-        if listener.family == socket.AF_UNIX:
-            _connect_unix(procfs, listener, connection)
-            _require_owner(procfs, listener, connection)
-        else:
-            connection.connect((_loopback(listener.host), listener.port))
+        user.call(lambda: connection.connect(address))
         return connection
-    except socket.timeout:
-        connection.close()
-        raise SourceError("timed_out", "%s does not accept connections" % listener)
-    except PermissionError as error:
-        connection.close()
-        raise SourceError("no_permission", "no permission to connect to %s: %s" % (listener, error.strerror))
-    except (OSError, ValueError) as error:
-        connection.close()
-        raise SourceError("refused", "cannot connect to %s: %s" % (listener, error))
-    except SourceError:
+    except BaseException:
         connection.close()
         raise
-
-
-def _connect_unix(procfs: "ProcFs", listener: "ListeningSocket", connection: "socket.socket") -> None:
-    if listener.host.startswith("@"):
-        connection.connect("\0" + listener.host[1:])
-        return
-    # by a descriptor of its folder: relative to the root of the process (containers), and for paths of > 107 bytes
-    root = procfs.path(listener.pid, "root" if listener.host.startswith("/") else "cwd")
-    folder, _, name = listener.host.rpartition("/")
-    fd = os.open(root + "/" + folder.lstrip("/"), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        connection.connect("/proc/self/fd/%d/%s" % (fd, name))
     finally:
-        os.close(fd)
+        if handle >= 0:
+            os.close(handle)
 
 
 def _require_owner(procfs: "ProcFs", listener: "ListeningSocket", connection: "socket.socket") -> None:

@@ -1,11 +1,14 @@
 """The files that processes write their output to, opened read-only while these live, and read when they have ended.
 
 The processes belong to other users. A file counts only if it is a regular one which the process has open for writing
-or which belongs to its user: an agent that runs as root must not read what the process itself could not.
+or which belongs to its user, and it is opened with the rights of that user: an agent that runs as root must not read
+what the process itself could not.
 """
 
 import os
 import stat
+
+from .user_files import RightsOf, open_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,10 +82,18 @@ class OutputFiles(object):
             raise NoOutput("a terminal (%s)" % path[:64])
         if _mode(procfs, pid, number) not in modes:
             raise NoOutput("not open for writing")
-        return self._opened(procfs.path(pid, name), path, None, None)
+        try:
+            with RightsOf.of_process(procfs, pid):
+                return self._opened(procfs.path(pid, name), path, None, None)
+        except KeyError:
+            raise NoOutput("its user is not known")
+        except PermissionError:
+            if os.geteuid() != 0:
+                raise
+            raise NoOutput("a file that its user may not read (%s)" % path[:256])
 
     def of_path(self, folder: int, name: str, path: str, uid: "int | None") -> OutputFile:
-        """A file of that user by its name in an open folder. Raises NoOutput and OSError."""
+        """A file of that user, whose rights the caller has taken, by its name in a folder. Raises NoOutput, OSError."""
         return self._opened(name, path, folder, uid)
 
     def release(self, file: OutputFile, user: "tuple[int, int]") -> None:
@@ -102,11 +113,14 @@ class OutputFiles(object):
             if uid is not None and info.st_uid != uid:
                 raise NoOutput("a file of another user (uid %d)" % info.st_uid)
             key = (info.st_dev, info.st_ino)
-            if key not in self._files:
-                if len(self._files) >= self._most:
-                    raise NoOutput("not followed: %d files are open already" % self._most)
-                # the file that was checked, whatever its name leads to by now
-                self._files[key] = OutputFile(os.open("/proc/self/fd/%d" % handle, _FLAGS), path)
+            if key not in self._files and len(self._files) >= self._most:
+                raise NoOutput("not followed: %d files are open already" % self._most)
+            # the file that was checked, whatever its name leads to by now; each of its users must be able to read it
+            fd = os.open("/proc/self/fd/%d" % handle, _FLAGS)
+            if key in self._files:
+                os.close(fd)
+            else:
+                self._files[key] = OutputFile(fd, path)
             return self._files[key]
         finally:
             os.close(handle)
@@ -124,10 +138,10 @@ def _mode(procfs: "ProcFs", pid: int, number: "int | str") -> "int | None":
     return None
 
 
-def open_folder(procfs: "ProcFs", pid: int, path: str) -> int:
-    """A descriptor of a folder as a process sees it, also in a container. Raises OSError."""
-    root = procfs.path(pid, "root")
-    return os.open(root + path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def open_folder(procfs: "ProcFs", pid: int, path: str, user: "RightsOf") -> int:
+    """A descriptor of a folder as a process sees it, also in a container, with the rights of a user. Raises OSError."""
+    with user:
+        return open_handle(procfs, pid, path, stat.S_ISDIR)
 
 
 def readers_of_pipes(procfs: "ProcFs", pipes: "set[str]", most: int = 50000) -> "dict[str, tuple[int, list[str]]]":

@@ -7,19 +7,28 @@ could not, nor open a device, whose mere opening has effects: a terminal, a tape
 import errno
 import os
 import stat
+import threading
+from itertools import islice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, Callable
+    from typing import Any, Callable, TypeVar
 
     from .procfs import ProcFs
 
+    Made = TypeVar("Made")
+
 #: setgroups of this thread alone; the function of the C library changes all threads (asm/unistd.h).
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
+#: setresuid and setresgid of this thread alone.
+_SETRES = {"x86_64": (117, 119), "aarch64": (147, 149)}
+#: prctl(2), capabilities(7): linux/prctl.h, linux/capability.h.
+_PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CAP_SYS_PTRACE, _CAPABILITIES = 38, 47, 19, 0x20080522
 #: openat2(2), Linux 5.6: the same number everywhere. RESOLVE_IN_ROOT and RESOLVE_NO_MAGICLINKS of linux/openat2.h.
 _OPENAT2, _IN_ROOT = 437, 0x10 | 0x02
 MOST_GROUPS = 1024
+_KINDS = {stat.S_ISREG: "regular file", stat.S_ISDIR: "folder"}
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -35,16 +44,33 @@ class RightsOf(object):
 
     @classmethod
     def of_process(cls, procfs: "ProcFs", pid: int) -> "RightsOf":
-        """The rights of the user of a process. Raises the errors of /proc."""
+        """The rights of the user of a process; of a set-user-ID program of root, those of the user who started it.
+
+        Raises the errors of /proc.
+        """
         ids: "dict[bytes, list[int]]" = {}
         for line in procfs.read_at_once(pid, "status").split(b"\n"):
             name, _, values = line.partition(b":")
             if name in (b"Uid", b"Gid", b"Groups"):
                 ids[name] = [int(value) for value in values.split()]
-        return cls(ids[b"Uid"][1], ids[b"Gid"][1], tuple(ids.get(b"Groups", ())[:MOST_GROUPS]))
+        effective = 1 if ids[b"Uid"][1] else 0
+        gids = ids.get(b"Gid")
+        return cls(
+            ids[b"Uid"][effective], gids[effective] if gids else None, tuple(ids.get(b"Groups", ())[:MOST_GROUPS])
+        )
+
+    @property
+    def key(self) -> "tuple[int | None, int | None, tuple[int, ...]]":
+        """Equal for equal rights."""
+        return self._uid, self._gid, self._groups
+
+    @property
+    def is_other(self) -> bool:
+        """Whether they differ from those of the agent, which can take them: it is root, and the user is not."""
+        return os.geteuid() == 0 and self._uid != 0
 
     def __enter__(self) -> "RightsOf":
-        if os.geteuid() != 0 or self._uid == 0:
+        if not self.is_other:
             return self
         if self._uid is None:
             raise PermissionError(errno.EPERM, "the user of the process is not known")
@@ -65,6 +91,74 @@ class RightsOf(object):
         if self._libc is not None:
             self._restore()
 
+    def call(self, function: "Callable[[], Made]", traced: "int | None" = None) -> "Made":
+        """What a function returns on a thread that has become this user: files, sockets and programs it starts are his.
+
+        Such a program cannot regain rights. With `traced`, the pid of a process of this user, it may trace: the kernel
+        may allow that to nobody else (kernel.yama.ptrace_scope). Raises as the function, and PermissionError.
+        """
+        if not self.is_other:
+            return function()
+        results: "list[Made]" = []
+        errors: "list[BaseException]" = []
+
+        def run() -> None:
+            try:
+                self._become(traced)
+                results.append(function())
+            except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="gconsole-user", daemon=True)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def drop(self) -> None:
+        """Become this user for good, in a child process of one thread. Raises PermissionError."""
+        if self.is_other:
+            if self._uid is None:
+                raise PermissionError(errno.EPERM, "the user of the process is not known")
+            os.setgroups(self._groups)
+            gid = self._uid if self._gid is None else self._gid
+            os.setresgid(gid, gid, gid)
+            os.setresuid(self._uid, self._uid, self._uid)
+        forbid_new_rights()
+
+    def _become(self, traced: "int | None") -> None:
+        """The calling thread becomes this user for good; what it executes has no way back. Raises PermissionError."""
+        import ctypes
+
+        if self._uid is None:
+            raise PermissionError(errno.EPERM, "the user of the process is not known")
+        numbers = _SETRES.get(os.uname().machine)
+        if numbers is None:
+            raise PermissionError(errno.EPERM, "cannot become another user on %s" % os.uname().machine)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        gid = self._uid if self._gid is None else self._gid
+        self._set_groups(self._groups)
+        # the saved ids stay those of root: nobody else may then signal or trace the agent. exec replaces them
+        for number, own in ((numbers[1], gid), (numbers[0], self._uid)):
+            if self._libc.syscall(number, own, own, 0):
+                raise PermissionError(ctypes.get_errno(), "cannot become uid %d" % self._uid)
+        if traced is not None and not _may_trace(traced):
+            self._keep_tracing()
+        forbid_new_rights()
+
+    def _keep_tracing(self) -> None:
+        """Let programs of this thread trace any process, and have no other capability. Without effect before 4.3."""
+        import ctypes
+
+        head = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0)
+        sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then those of the second 32 capabilities
+        if self._libc.capget(head, sets) == 0:
+            sets[0] = sets[2] = sets[1] & 1 << _CAP_SYS_PTRACE
+            sets[3] = sets[5] = 0
+            if self._libc.capset(head, sets) == 0:
+                self._libc.prctl(_PR_CAP_AMBIENT, 2, _CAP_SYS_PTRACE, 0, 0)
+
     def _restore(self) -> None:
         self._libc.setfsuid(0)
         self._libc.setfsgid(os.getegid())
@@ -77,6 +171,62 @@ class RightsOf(object):
         number = _SETGROUPS.get(os.uname().machine)
         if number is not None:
             self._libc.syscall(number, len(groups), (ctypes.c_uint32 * len(groups))(*groups))
+
+
+def forbid_new_rights() -> None:
+    """No program that this thread, or this process of one thread, executes gains rights by doing so (prctl(2))."""
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def _may_trace(pid: int) -> bool:
+    """Whether the calling thread may trace a process: its memory may be opened under the same conditions."""
+    try:
+        os.close(os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return True  # gone
+    except OSError:
+        return False
+    return True
+
+
+def exists(procfs: "ProcFs", pid: int, path: str) -> bool:
+    """Whether there is something at a path as a process sees it, for its user."""
+    return state(procfs, pid, path) is not None
+
+
+def state(procfs: "ProcFs", pid: int, path: str) -> "os.stat_result | None":
+    """The state of what is at a path as a process sees it; None if its user cannot see it."""
+    try:
+        with RightsOf.of_process(procfs, pid):
+            handle = _handle(procfs, pid, path)
+            try:
+                return os.fstat(handle)
+            finally:
+                os.close(handle)
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def names_in(procfs: "ProcFs", pid: int, path: str, most: int) -> "list[str]":
+    """At most that many names in a folder at a path as a process sees it. Raises OSError."""
+    with RightsOf.of_process(procfs, pid):
+        folder = open_checked(procfs, pid, path, stat.S_ISDIR, FLAGS | os.O_DIRECTORY)
+        try:
+            with os.scandir("/proc/self/fd/%d" % folder) as entries:  # a descriptor itself: from Python 3.7 on
+                return [entry.name for entry in islice(entries, most)]
+        finally:
+            os.close(folder)
+
+
+def open_handle(procfs: "ProcFs", pid: int, path: str, is_wanted: "Callable[[int], bool]") -> int:
+    """An O_PATH descriptor of what is at a path as a process sees it, if its mode is accepted. Raises OSError."""
+    handle = _handle(procfs, pid, path)
+    if is_wanted(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "not of the expected kind", path)
 
 
 def open_regular(procfs: "ProcFs", pid: int, path: str) -> int:
@@ -97,7 +247,7 @@ def open_regular_at(path: str) -> int:
 def _reopen(handle: int, path: str, is_wanted: "Callable[[int], bool]", flags: int) -> int:
     try:
         if not is_wanted(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a %s" % ("regular file" if is_wanted is stat.S_ISREG else "pipe"), path)
+            raise OSError(errno.EINVAL, "not a %s" % _KINDS.get(is_wanted, "pipe"), path)
         return os.open("/proc/self/fd/%d" % handle, flags)  # the file that was checked, whatever its name leads to now
     finally:
         os.close(handle)

@@ -7,8 +7,17 @@ job on this node has ended, or on request. Nothing is read in between.
 import os
 import re
 
-from ..proc.output_files import SHARED_TAIL_BYTES, TAIL_BYTES, NoOutput, OutputFiles, open_folder, readers_of_pipes
+from ..proc.output_files import (
+    MOST_NAMES,
+    SHARED_TAIL_BYTES,
+    TAIL_BYTES,
+    NoOutput,
+    OutputFiles,
+    open_folder,
+    readers_of_pipes,
+)  # fmt: skip
 from ..proc.procfs import ProcFs, printable
+from ..proc.user_files import RightsOf, names_in
 from .base import Sampler
 
 TYPE_CHECKING = False
@@ -44,6 +53,7 @@ class _Writer(object):
         self.key = (ref.pid, ref.start_ticks)
         self.streams: "list[tuple[str, OutputFile | None, str | None, str]]" = []
         self.folder: "int | None" = None  # of the error file
+        self.user = RightsOf(None)  # as whom files are opened; known while the process lives
         self.ended_s: "float | None" = None
         self.is_described = False  # what is not readable was sent
 
@@ -127,8 +137,9 @@ class OutputSampler(Sampler):
             writer.streams.append((stream, file, reason, try_))
         if ref.error_file:
             try:
-                writer.folder = open_folder(self._procfs, ref.pid, os.path.dirname(ref.error_file))
-            except OSError:
+                writer.user = RightsOf.of_process(self._procfs, ref.pid)
+                writer.folder = open_folder(self._procfs, ref.pid, os.path.dirname(ref.error_file), writer.user)
+            except (OSError, KeyError, ValueError):
                 pass  # not there, or not readable
             self._earlier.add(os.path.dirname(ref.error_file))
 
@@ -226,7 +237,8 @@ class OutputSampler(Sampler):
         if any(stream == "error_file" for stream, _, _, _ in writer.streams):
             return
         try:
-            file = self._files.of_path(writer.folder, os.path.basename(path), path, writer.ref.uid)
+            with writer.user:
+                file = self._files.of_path(writer.folder, os.path.basename(path), path, writer.ref.uid)
         except NoOutput as error:
             writer.streams.append(("error_file", None, error.text, error.try_))
             yield "output", dict(_fields(writer.ref, "error_file"), path=path, status="unreadable", reason=error.text)
@@ -285,8 +297,9 @@ class OutputSampler(Sampler):
 
     def _of_attempt(self, ref: "WriterRef", path: str, attempt: int) -> "Iterator[Fact]":
         try:
-            numbers = os.listdir(self._procfs.path(ref.pid, "root") + path)
-        except OSError:
+            user = RightsOf.of_process(self._procfs, ref.pid)
+            numbers = names_in(self._procfs, ref.pid, path, MOST_NAMES)
+        except (OSError, KeyError, ValueError):
             return
         for number in sorted(numbers, key=len)[:1024]:
             place = "%s/%s" % (path, number)
@@ -294,20 +307,23 @@ class OutputSampler(Sampler):
                 continue
             self._earlier.add(place)
             try:
-                folder = open_folder(self._procfs, ref.pid, place)
+                folder = open_folder(self._procfs, ref.pid, place, user)
             except OSError:
                 continue
             try:
-                for fact in self._in_folder(ref, folder, place, attempt, int(number)):
+                for fact in self._in_folder(ref, folder, user, place, attempt, int(number)):
                     yield fact
             finally:
                 os.close(folder)
 
-    def _in_folder(self, ref: "WriterRef", folder: int, place: str, attempt: int, local_rank: int) -> "Iterator[Fact]":
+    def _in_folder(
+        self, ref: "WriterRef", folder: int, user: "RightsOf", place: str, attempt: int, local_rank: int
+    ) -> "Iterator[Fact]":
         for name, stream in _FILES_OF_RANK:
             path = "%s/%s" % (place, name)
             try:
-                file = self._files.of_path(folder, name, path, ref.uid)
+                with user:
+                    file = self._files.of_path(folder, name, path, ref.uid)
             except (NoOutput, OSError):
                 continue
             is_kept = bool(file.users)

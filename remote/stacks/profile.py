@@ -103,8 +103,9 @@ def _block(blob: str, profiles: "list[ProfileOf]", rate: int) -> float:
 def _sample(blob: str, profile: "ProfileOf", rate: int) -> None:
     name = "py_spy_record" if rate == RATES[0] else "py_spy_record_slowly"
     try:
-        status, out, err = commands.run_apart(name, BLOCK_S + GRACE_S, blob=blob, pid=profile.rank.pid)
-    except (OSError, commands.CommandTimeout) as error:
+        user = py_spy.user_of(profile.rank.pid)
+        status, out, err = commands.run_apart(name, BLOCK_S + GRACE_S, blob=blob, pid=profile.rank.pid, user=user)
+    except (OSError, commands.CommandTimeout, commands.OutputTooLong, py_spy.StackError) as error:
         profile.problem = "py-spy: %s" % error
         return
     stacks = parse(out, (profile.rank.pid, profile.rank.ns_pid))

@@ -9,13 +9,13 @@ import signal
 import time
 
 from ..agent import commands
-from ..proc.procfs import GONE, printable, read_number
+from ..proc import limited
+from ..proc.procfs import GONE, ProcFs, printable, read_number
+from ..proc.user_files import RightsOf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
-
-    from ..proc.procfs import ProcFs
 
     Frame = tuple[str, str, int, bool]  # (function, file, line, native)
     Local = tuple[int, str, str]  # (index of the frame, name, value as text)
@@ -106,15 +106,18 @@ def run_tool(
     `parse` raises ValueError for invalid output; `classify` maps an error message and exit status to a StackError.
     """
     deadline = time.monotonic() + timeout_s
+    user = user_of(pid)
     problem: "StackError | None" = None
     for _ in range(1 + RETRIES):
         left = deadline - time.monotonic()
         if left <= 0.01:
             break
         try:
-            status, out, err = commands.run_apart(command, left, blob=path, pid=pid)
+            status, out, err = commands.run_apart(command, left, blob=path, pid=pid, user=user)
         except commands.CommandTimeout:
             raise StackError("timed_out", "%s took longer than %.1f s" % (tool, timeout_s))
+        except commands.OutputTooLong as error:
+            raise StackError("unreadable", "%s: %s" % (tool, error))
         except OSError as error:
             raise StackError("tool_missing", "%s cannot be run: %s" % (tool, error), missing_try)
         if status == 0:
@@ -127,6 +130,16 @@ def run_tool(
             if problem.status != "unreadable":
                 raise problem
     raise problem or StackError("timed_out", "%s took longer than %.1f s" % (tool, timeout_s))
+
+
+def user_of(pid: int) -> "RightsOf | None":
+    """The user as whom a process is read; None where /proc does not tell. Raises StackError."""
+    try:
+        return RightsOf.of_process(ProcFs(), pid)
+    except GONE:
+        raise StackError("gone", "ended before it was read")
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def read_native(blob: str, pid: int, left_s: float) -> "list[PythonThread]":
@@ -151,8 +164,34 @@ def resume(procfs: "ProcFs", pid: int, start_ticks: int) -> None:
         time.sleep(0.01)
 
 
+class _Threads(object):
+    """Threads as JSON has them."""
+
+    def __init__(self, threads: "list[PythonThread]") -> None:
+        self.values = [[getattr(thread, name) for name in PythonThread.__slots__] for thread in threads]
+
+    def threads(self) -> "list[PythonThread]":
+        """The same as objects."""
+        threads = []
+        for values in self.values:
+            thread = PythonThread.__new__(PythonThread)
+            for name, value in zip(PythonThread.__slots__, values):  # noqa: B905 - Python 3.6
+                setattr(thread, name, value)
+            thread.frames = tuple((str(frame[0]), str(frame[1]), frame[2], frame[3]) for frame in thread.frames)
+            thread.locals = [(local[0], local[1], local[2]) for local in thread.locals]
+            thread.objects = [(entry[0], entry[1], entry[2], entry[3]) for entry in thread.objects]
+            threads.append(thread)
+        return threads
+
+
 def parse(data: bytes, names: "frozenset[str]" = frozenset()) -> "list[PythonThread]":
-    """The threads in py-spy's JSON. Raises ValueError if it is malformed or has no thread."""
+    """The threads in py-spy's JSON, a long one in a child. Raises ValueError if it is malformed or has no thread."""
+    if len(data) <= limited.SMALL:
+        return _parse(data, names)
+    return limited.parse(_Threads, lambda data: _Threads(_parse(data, names)), data).threads()
+
+
+def _parse(data: bytes, names: "frozenset[str]") -> "list[PythonThread]":
     try:
         document = json.loads(data.decode("utf-8", "backslashreplace"))
         threads = [PythonThread(thread, names) for thread in document[:MAX_THREADS]]

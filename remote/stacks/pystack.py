@@ -11,6 +11,7 @@ import stat
 
 from ..proc import programs
 from ..proc.procfs import printable
+from ..proc.user_files import RightsOf
 from .py_spy import MAX_THREADS, PythonThread, StackError, run_tool
 
 TYPE_CHECKING = False
@@ -36,13 +37,13 @@ _DENIED = ("cannot be traced", "Operation not permitted", "Permission denied")
 
 def find_program(procfs: "ProcFs", pid: int) -> "str | None":
     """A trusted pystack of the process's environment, else of the agent's PATH; or None."""
-    candidates: "list[str | None]" = [os.path.join(folder, NAME) for folder in programs.folders_of(procfs, pid)]
-    candidates.append(shutil.which(NAME))
-    for candidate in candidates:
-        path = candidate and trusted_path(candidate)
-        if path:
-            return path
-    return None
+    try:
+        with RightsOf.of_process(procfs, pid):  # the process names the paths that are examined
+            trusted = [trusted_path(os.path.join(folder, NAME)) for folder in programs.folders_of(procfs, pid)]
+    except (OSError, KeyError, ValueError):
+        trusted = []
+    own = shutil.which(NAME)
+    return next((path for path in trusted + [own and trusted_path(own)] if path), None)
 
 
 def trusted_path(path: str) -> "str | None":

@@ -78,7 +78,9 @@ class StackReader(object):
 
 def _install_pystack(procfs: "ProcFs", pid: int, version: "PythonVersion | None") -> str:
     """Remedy for a Python that py-spy does not support."""
-    folder = next((folder for folder in programs.folders_of(procfs, pid) if os.path.isdir(folder)), None)
+    folder = next(
+        (folder for folder in programs.folders_of(procfs, pid) if user_files.exists(procfs, pid, folder)), None
+    )
     python = os.path.join(folder, "python") if folder else "that Python's"
     supported = " (py-spy supports up to %d.%d, none free-threaded)" % NEWEST if version else ""
     return "install pystack in the environment of the job: %s -m pip install pystack%s" % (python, supported)

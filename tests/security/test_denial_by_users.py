@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -13,11 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from gconsole_remote.agent import commands
 from gconsole_remote.comms import collect, flight_recorder, flight_recorder_sources, nccl_log
 from gconsole_remote.comms.values import SourceError
 from gconsole_remote.proc import limited
 from gconsole_remote.proc.environ import EnvironReader
 from gconsole_remote.proc.procfs import ProcFs
+from gconsole_remote.stacks import py_spy
 
 #: Maps a file whose path consists of 50,000 folders, each of one letter, on a file system that ends with the process.
 MAPS_A_LONG_PATH = """
@@ -82,6 +86,7 @@ EXPANDING = {
 }
 READS_A_DUMP = """
 import resource, sys, time
+from gconsole_remote.agent import commands
 from gconsole_remote.comms import collect, flight_recorder
 data = open(sys.argv[1], "rb").read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -142,6 +147,85 @@ def test_parser_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(limited, "MOST_CPU_S", 1)
     with pytest.raises(ValueError, match="of CPU time"):
         limited.parse(Endless, Endless, data)
+
+
+# -- readers of stacks -------------------------------------------------------------------------------------------------
+
+
+def test_output_of_a_stack_reader_is_bounded_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = tmp_path / "py-spy"
+    endless.write_text("#!/bin/sh\nexec yes '[[[['\n")
+    endless.chmod(0o755)
+    parsed: list[int] = []
+    monkeypatch.setattr(py_spy, "parse", lambda out, names: parsed.append(len(out)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(py_spy.StackError, match="more than 16 MiB of output"):
+        py_spy.read_threads(str(endless), os.getpid(), 60.0)
+    assert parsed == []
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10
+    assert commands._running == set()
+
+
+def test_reader_that_writes_slowly_without_end_is_ended_in_time(tmp_path: Path) -> None:
+    endless = tmp_path / "py-spy"
+    endless.write_text("#!/bin/sh\nwhile :; do echo '['; sleep 0.05; done\n")
+    endless.chmod(0o755)
+    with pytest.raises(py_spy.StackError, match=r"took longer than 0\.5 s"):
+        py_spy.read_threads(str(endless), os.getpid(), 0.5)
+    assert commands._running == set()
+
+
+def test_long_output_of_a_stack_reader_is_parsed_in_a_child_as_in_the_agent() -> None:
+    frame = {"name": "step", "filename": "/x/train.py", "line": 3, "module": None,
+             "locals": [{"name": "step", "addr": 4096, "arg": False, "repr": "<Step at 0x1000>"}]}  # fmt: skip
+    threads = [{"thread_id": n, "os_thread_id": n, "thread_name": f"t{n}", "active": True, "owns_gil": False,
+                "frames": [dict(frame, line=line) for line in range(40)]} for n in range(200)]  # fmt: skip
+    data, names = json.dumps(threads).encode(), frozenset(["step", "step.number"])
+    assert len(data) > limited.SMALL
+    made, expected = py_spy.parse(data, names), py_spy._parse(data, names)
+    slots = py_spy.PythonThread.__slots__
+    assert [[getattr(one, name) for name in slots] for one in made] == [
+        [getattr(one, name) for name in slots] for one in expected
+    ]
+    with pytest.raises(ValueError, match="no Python thread"):
+        py_spy.parse(b"[" + b" " * limited.SMALL + b"]")
+
+
+# -- rights of parsers -------------------------------------------------------------------------------------------------
+
+#: In a child that parses: what it can still do. The agent is given a file that nobody else may read.
+TRIES = """
+import json, os, sys
+from gconsole_remote.proc import limited
+secret, own = open(sys.argv[1]), os.getpid()
+
+class Tried(object):
+    def __init__(self, data):
+        self.able = []
+        for name, attempt in (
+            ("open", lambda: os.open(sys.argv[1], os.O_RDONLY)), ("inherited", lambda: os.read(secret.fileno(), 1)),
+            ("signal", lambda: os.kill(own, 0)), ("pipe", os.pipe), ("chown", lambda: os.chown(sys.argv[1], 1, 1)),
+            ("root", lambda: os.setuid(0)),
+        ):
+            try:
+                attempt()
+                self.able.append(name)
+            except OSError:
+                pass
+
+print(json.dumps(limited.parse(Tried, Tried, bytes(limited.SMALL + 1)).able))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose rights are given up")
+def test_parser_has_no_rights_and_no_files(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0o600)
+    done = subprocess.run([sys.executable, "-c", TRIES, str(secret)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from gconsole_remote.agent import commands
 from gconsole_remote.clocks import services
 from gconsole_remote.comms import flight_recorder_sources, sockets
 from gconsole_remote.comms.values import SourceError
+from gconsole_remote.proc.output_files import NoOutput, OutputFiles
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.proc.user_files import RightsOf, open_regular
 from gconsole_remote.stacks import pystack
@@ -179,6 +181,88 @@ def test_absolute_link_is_resolved_below_the_root_of_the_process(open_folder: Pa
     finally:
         process.kill()
         process.wait()
+
+
+@needs_root
+def test_output_that_its_user_may_not_read_is_not_read(open_folder: Path) -> None:
+    """A file that root opened for a process of a user, who may write to it, and not read what others write."""
+    output, own = open_folder / "output", open_folder / "own"
+    output.write_text("of others\n")
+    output.chmod(0o600)
+    own.write_text("his\n")
+    os.chown(own, SOMEBODY, SOMEBODY)
+    with output.open("a") as written, own.open("a") as his:
+        process = subprocess.Popen(
+            ["sleep", "600"], stdout=his, stderr=written, user=SOMEBODY, group=SOMEBODY, extra_groups=[]
+        )
+    try:
+        files = OutputFiles(4)
+        assert files.of_descriptor(ProcFs(), process.pid, 1).tail(4, 4) == "his\n"
+        with pytest.raises(NoOutput, match="a file that its user may not read"):
+            files.of_descriptor(ProcFs(), process.pid, 2)
+        own_fd = files.of_descriptor(ProcFs(), process.pid, 1).fd
+        files.release(files.of_descriptor(ProcFs(), process.pid, 1), (0, 0))
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(own_fd)
+    finally:
+        process.kill()
+        process.wait()
+
+
+#: A process whose ids are those of a set-user-ID program of root: real ones of a user, effective ones of root.
+SET_USER_ID = "import os, sys, time; os.setresuid(65534, 0, 0); print('ready', flush=True); time.sleep(600)"
+
+
+@needs_root
+def test_files_of_a_set_user_id_program_are_those_of_who_started_it(open_folder: Path) -> None:
+    secret = open_folder / "secret"
+    secret.write_text("x")
+    secret.chmod(0o600)
+    with process_of(0, sys.executable, "-c", SET_USER_ID) as process, RightsOf.of_process(ProcFs(), process.pid):
+        assert not can_read(secret)
+
+
+#: In place of py-spy: what it is, and what it may do. Its limits are set once it runs.
+SHOWS_ITSELF = """#!/bin/sh
+grep -E '^(Uid|Gid|Groups|NoNewPrivs|CapPrm|CapEff|CapInh):' /proc/self/status
+while [ "$(ulimit -f)" != 0 ]; do :; done
+ulimit -f; ulimit -c; pwd; env | sort; ls /proc/self/fd
+"""
+
+
+@needs_root
+def test_stack_reader_has_no_rights_but_those_of_its_user(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_ROOT", "x")
+    program = open_folder / "reader"
+    program.write_text(SHOWS_ITSELF)
+    program.chmod(0o755)
+    with sleeper_of(SOMEBODY) as pid:
+        user = RightsOf.of_process(ProcFs(), pid)
+        status, out, err = commands.run_apart("pystack_dump", 20.0, blob=str(program), pid=pid, user=user)
+    assert (status, err) == (0, b"")
+    lines = out.decode().split("\n")
+    facts = dict(line.split(":", 1) for line in lines[:7])
+    assert {facts["Uid"], facts["Gid"]} == {"\t" + "\t".join([str(SOMEBODY)] * 4)}
+    assert facts["Groups"].strip() == ""
+    assert facts["NoNewPrivs"].strip() == "1"
+    may_trace = 0 if _yama() == 0 else 1 << 19
+    assert {int(facts[name], 16) for name in ("CapPrm", "CapEff", "CapInh")} == {may_trace}
+    assert lines[7:10] == ["0", "0", "/"]
+    assert "SECRET_OF_ROOT" not in out.decode()
+    assert [line for line in lines if line.startswith("PYTHONNOUSERSITE=")]
+    assert [line for line in lines if line.isdigit() and int(line) > 3] == []
+    assert not can_write_as_before(open_folder)
+
+
+def can_write_as_before(folder: Path) -> bool:
+    """Whether this thread has lost the rights of root: none of ours may."""
+    (folder / "later").touch()
+    return (folder / "later").stat().st_uid != 0
+
+
+def _yama() -> int:
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    return int(scope.read_text()) if scope.exists() else 0
 
 
 @needs_root

@@ -1,5 +1,7 @@
 """NCCL version loaded by a rank."""
 
+import os
+
 import pytest
 from fake_proc import torch_rank, watch
 
@@ -33,7 +35,7 @@ def test_nccl_version_of_a_pip_package_is_read_from_its_dist_info(proc, tmp_path
     site = tmp_path / "site-packages"
     (site / "nvidia/nccl/lib").mkdir(parents=True)
     (site / "nvidia_nccl_cu12-2.26.2.dist-info").mkdir()
-    proc.python(100, env=ENV)
+    proc.python(100, env=ENV, uid=os.getuid())  # whose rights are used to look
     (proc.root / "100/root").symlink_to("/")
     maps(proc, 100, f"{site}/nvidia/nccl/lib/libnccl.so.2")
 
