@@ -20,7 +20,7 @@ MOST_MEMORY, MOST_CPU_S, MOST_S = 256 << 20, 5, 30
 #: Bytes that a child may answer.
 MOST_RESULT = 64 << 20
 #: The user that a parser becomes where the agent is root: nobody, whose rights it does not need either.
-_NOBODY = 65534
+_OVERFLOW_UID = 65534
 
 
 def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes) -> "Parsed":
@@ -81,6 +81,6 @@ def _give_up_everything(writer: int) -> None:
                 os.close(int(name))
             except OSError:
                 pass  # that of the list
-    RightsOf(_NOBODY).drop()
+    RightsOf(_OVERFLOW_UID).drop()
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
         resource.setrlimit(limit, (0, 0))

@@ -74,9 +74,7 @@ class RightsOf(object):
             return self
         if self._uid is None:
             raise PermissionError(errno.EPERM, "the user of the process is not known")
-        import ctypes  # late: it costs memory
-
-        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc = _libc()
         self._set_groups(self._groups)
         self._libc.setfsgid(self._uid if self._gid is None else self._gid)
         self._libc.setfsuid(self._uid)
@@ -136,7 +134,7 @@ class RightsOf(object):
         numbers = _SETRES.get(os.uname().machine)
         if numbers is None:
             raise PermissionError(errno.EPERM, "cannot become another user on %s" % os.uname().machine)
-        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc = _libc()
         gid = self._uid if self._gid is None else self._gid
         self._set_groups(self._groups)
         # the saved ids stay those of root: nobody else may then signal or trace the agent. exec replaces them
@@ -175,9 +173,19 @@ class RightsOf(object):
 
 def forbid_new_rights() -> None:
     """No program that this thread, or this process of one thread, executes gains rights by doing so (prctl(2))."""
-    import ctypes
+    _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+_libraries: "list[Any]" = []
+
+
+def _libc() -> "Any":
+    """The C library, loaded once."""
+    if not _libraries:
+        import ctypes  # late: it costs memory
+
+        _libraries.append(ctypes.CDLL(None, use_errno=True))
+    return _libraries[0]
 
 
 def _may_trace(pid: int) -> bool:
@@ -265,7 +273,7 @@ def _beneath(root: str, path: str) -> "int | None":
     """A path with all its links resolved below a root, as a container sees them; None where the kernel lacks it."""
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = _libc()
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT)
