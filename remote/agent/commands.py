@@ -53,6 +53,8 @@ _LIMITS_OF_USER = ((resource.RLIMIT_DATA, 4 << 30), (resource.RLIMIT_FSIZE, 0), 
                    (resource.RLIMIT_NOFILE, 4096))  # fmt: skip
 #: Its environment, without the variables of root: with those, Python would load modules of that user's home.
 _ENVIRONMENT_OF_USER = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}
+#: Times that such a limit is tried, a millisecond apart.
+_ATTEMPTS = 50
 _BY_DESCRIPTOR = frozenset(name for name in COMMANDS if name.startswith("py_spy"))
 #: CPU time in seconds after which the kernel ends a command whose output is streamed.
 CPU_S = 5
@@ -142,10 +144,7 @@ def _start_as(
             stderr=subprocess.PIPE, cwd="/", env=_ENVIRONMENT_OF_USER, start_new_session=True,
         )  # fmt: skip
         for kind, most in limits:
-            try:
-                resource.prlimit(process.pid, kind, (most, most))
-            except (OSError, ValueError):
-                pass  # it has ended already, or has less
+            _limit(process.pid, kind, most)
         return process
 
     try:
@@ -153,6 +152,18 @@ def _start_as(
     finally:
         if program is not None:
             os.close(program)
+
+
+def _limit(pid: int, kind: int, most: int) -> None:
+    """Limit a process of the calling thread's user, which has just been started."""
+    for _ in range(_ATTEMPTS):
+        try:
+            resource.prlimit(pid, kind, (most, most))
+            return
+        except PermissionError:
+            time.sleep(0.001)  # its exec has closed our pipe, and replaces its user ids only after that
+        except (OSError, ValueError):
+            return  # it has ended already, or has less
 
 
 def _is_binary(path: str) -> bool:
