@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from ..analysis.checks.resources import usual_of_jobs
 from ..analysis.checks.result import CheckResult, CheckState, NodeFacts
+from ..analysis.checks.settings import usual_settings
 from ..analysis.checks.table import CHECKS, run_checks
 from ..analysis.finding_selection import RANKING
 from ..core.store import Store
-from ..records import Failure, Severity
+from ..records import Failure, Finding, Process, Severity
 from ..text.documents import pretty
 from ..text.format import plural
-from ..text.nodeset_fold import fold, natural
+from ..text.nodeset_fold import fold, fold_ranks, natural
 from ..text.sanitize import printable
 
+_R = TypeVar("_R")
+#: Seconds between two evaluations of the checks of a node that is on the screen.
+CHECK_EVERY_S: Final = 5.0
 SCHEMA: Final = "gconsole.check/1"
 _GLYPHS: Final[dict[CheckState, str]] = {"pass": "●", "fail": "✖", "unknown": "?", "absent": "·"}
 
@@ -32,34 +38,126 @@ class CheckedNode(msgspec.Struct, frozen=True):
 
 def check_nodes(store: Store) -> list[CheckedNode]:
     """The checks of every node, by name."""
+    facts = _Facts(store)
     nodes = []
     for name in sorted(store.nodes, key=natural):
         now = store.nodes[name]
         if now.state is None or now.state.state != "ok":
             nodes.append(CheckedNode(name, False, error=now.failure))
         else:
-            nodes.append(CheckedNode(name, True, tuple(run_checks(facts_of(store, name)))))
+            nodes.append(CheckedNode(name, True, tuple(run_checks(facts.of(name)))))
     return nodes
 
 
-def facts_of(store: Store, node: str) -> NodeFacts:
-    """What the store has of one node."""
-    now = store.nodes[node]
-    gpus = [held for (name, _), held in store.gpus.items() if name == node and held.info is not None]
-    whole = {held.info.uuid: held for held in gpus if held.info is not None and held.info.parent is None}
-    parents = {held.info.uuid: held.info.parent for held in gpus if held.info is not None}
-    occupied = {process.uuid for process in store.gpu_processes.values() if process.node == node}
-    return NodeFacts(
-        node, now.node, now.host,
-        gpus=[(held.info, held.gpu) for held in whole.values() if held.info is not None],
-        nics=[nic for nic in store.nics.values() if nic.node == node],
-        inventory={of: record for (name, of), record in store.inventories.items() if name == node},
-        occupied=frozenset(parents.get(uuid) or uuid for uuid in occupied),
-        findings=[finding for finding in store.findings.values() if finding.cleared_at is None
-                  and any(culprit == node or culprit.startswith(f"{node}:") for culprit in finding.culprits)],
-        watched_s=(store.newest_rx - store.started_rx) / 1e9,
-        nodes=sum(other.node is not None for other in store.nodes.values()),
-    )  # fmt: skip
+class NodeCheckCache:
+    """The checks of single nodes for a screen, each evaluated again every `CHECK_EVERY_S`; still in a copy."""
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+        self._results: dict[str, tuple[int, list[CheckResult]]] = {}
+
+    def of(self, name: str, now: int) -> list[CheckResult]:
+        """The results of a node at `now`, ns; none before it has reported."""
+        evaluated, results = self._results.get(name, (0, []))
+        if self._store is not None and not 0 <= now - evaluated < CHECK_EVERY_S * 1e9:
+            node = self._store.nodes.get(name)
+            is_known = node is not None and node.node is not None
+            results = run_checks(_Facts(self._store).of(name)) if is_known else []
+            self._results = {name: (now, results)}  # one page is open at a time
+        return results
+
+    def copied(self) -> NodeCheckCache:
+        """A copy in which nothing changes any more."""
+        copy = NodeCheckCache(None)
+        copy._results = dict(self._results)
+        return copy
+
+
+class _Facts:
+    """The facts of all nodes in a store, read once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._gpus = _by_node(held for held in store.gpus.items() if held[1].info is not None)
+        self._nics = _by_node(store.nics.items())
+        self._settings = _by_node(store.settings.items())
+        self._capacities = _by_node(store.capacities.items())
+        self._rank_settings = _by_node(store.rank_settings.items())
+        self._processes = _by_node(store.processes.items())
+        self._gpu_processes = _by_node(store.gpu_processes.items())
+        self._findings: dict[str, list[Finding]] = defaultdict(list)
+        for finding in store.findings.values():
+            if finding.cleared_at is None:
+                for node in {culprit.partition(":")[0] for culprit in finding.culprits}:
+                    self._findings[node].append(finding)
+        self._classes = {name: self._class_of(name) for name, now in store.nodes.items() if now.node is not None}
+        self._usual = usual_settings(self._classes, store.settings.values())
+        self._usual_of_jobs = usual_of_jobs(store.rank_settings.values())
+
+    def of(self, node: str) -> NodeFacts:
+        """What the store has of one node."""
+        store, now = self._store, self._store.nodes[node]
+        infos = [(held.info, held.gpu) for held in self._gpus[node] if held.info is not None]
+        parents = {info.uuid: info.parent for info, _ in infos}
+        processes = {process.pid: process for process in self._processes[node]}
+        return NodeFacts(
+            node, now.node, now.host,
+            gpus=[(info, gpu) for info, gpu in infos if info.parent is None],
+            nics=self._nics[node],
+            inventory={of: record for (name, of), record in store.inventories.items() if name == node},
+            occupied=frozenset(parents.get(on.uuid) or on.uuid for on in self._gpu_processes[node]),
+            findings=self._findings[node],
+            watched_s=(store.newest_rx - store.started_rx) / 1e9,
+            nodes=sum(other.node is not None for other in store.nodes.values()),
+            settings={(setting.name, setting.subject): setting.value for setting in self._settings[node]},
+            usual=self._usual.get(self._classes.get(node), {}),
+            capacities=self._capacities[node],
+            rank_settings=self._rank_settings[node],
+            usual_of_jobs=self._usual_of_jobs,
+            privileged=frozenset((pid, it.start_ticks) for pid, it in processes.items() if it.uid == 0),
+            gpu_of={on.pid: parents.get(on.uuid) or on.uuid for on in self._gpu_processes[node]},
+            left_over=self._left_over(node, processes),
+            clock=store.clocks.sources.get(node),
+        )  # fmt: skip
+
+    def _class_of(self, name: str) -> object:
+        """Nodes of one class have the same architecture, CPUs and GPUs."""
+        node = self._store.nodes[name].node
+        models = sorted(held.info.name or "" for held in self._gpus[name] if held.info is not None)
+        return (node.arch, node.cpus, tuple(models)) if node is not None else None
+
+    def _left_over(self, node: str, processes: Mapping[int, Process]) -> dict[str, str]:
+        """Ranks on a GPU that are zombies, of an attempt that was restarted, or whose torchrun has ended."""
+        gpus: dict[int, set[int]] = defaultdict(set)
+        for on in self._gpu_processes[node]:
+            gpus[on.pid].add(on.index)
+        left_over: dict[str, str] = {}
+        for pid, indexes in gpus.items():
+            process = processes.get(pid)
+            now = self._store.ranks.get((node, pid, process.start_ticks)) if process is not None else None
+            if process is None or now is None:
+                continue
+            starter = processes.get(process.ppid)
+            is_alone = process.ppid == 1 and now.rank.launcher == "torchrun" and starter is None
+            if now.stat is not None and now.stat.state == "zombie":
+                words = "a zombie"
+            elif now.rank.status == "stale":
+                words = "left over from an attempt that was restarted"
+            elif is_alone and now.rank.status == "present":
+                words = "its torchrun has ended"
+            else:
+                continue
+            number = fold_ranks([now.rank.rank])
+            left_over[f"rank {number} of {now.rank.job} (pid {pid}, {words})"] = fold([f"gpu{i}" for i in indexes])
+        return left_over
+
+
+def _by_node(items: Iterable[tuple[tuple[Any, ...], _R]]) -> dict[str, list[_R]]:
+    """Records by the node in their key; [] for another node."""
+    grouped: dict[str, list[_R]] = defaultdict(list)
+    for key, record in items:
+        grouped[key[0]].append(record)
+    return grouped
 
 
 def exit_code(nodes: Sequence[CheckedNode], fail_on: Severity) -> int:

@@ -36,7 +36,7 @@ from .clock import (
 )
 from .event import Confidence, ConsoleRecord, Finding, Gap, Log, Mark, Severity
 from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
-from .node import AgentCost, Failure, Host, Inventory, Node, NodeState, State
+from .node import AgentCost, Capacity, Failure, Host, Inventory, Node, NodeSetting, NodeState, State
 from .process import (
     Job,
     JobNode,
@@ -47,6 +47,7 @@ from .process import (
     Place,
     Process,
     Rank,
+    RankSetting,
     RankStat,
     RankState,
     RankStatus,
@@ -55,10 +56,10 @@ from .process import (
 from .topology import Ancestor, End, EndKind, Link, LinkType, Nic
 
 AnyRecord = (
-    ConsoleRecord | NodeState | Node | Inventory | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent
-    | GpuProcess | Nic | Link | Process | Rank | RankStat | Place | Output | Stack | Connection | Collective | PgStatus
-    | Job | JobNode | Log | Mark | Gap | Finding | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost
-    | ClockWindow | ClockNode
+    ConsoleRecord | NodeState | Node | Inventory | NodeSetting | Capacity | Host | AgentCost | GpuInfo | Gpu | GpuDigest
+    | GpuLink | GpuEvent | GpuProcess | Nic | Link | Process | Rank | RankStat | RankSetting | Place | Output | Stack
+    | Connection | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding | ClockBins | ClockSnapshot
+    | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)}

@@ -89,6 +89,8 @@ _ROWS: Final = (
     ),  # an event only where `state` changes, which the store sees
     _spec(node.Node, "state", is_large=True, is_always_recorded=True, is_resumed=True),
     _spec(node.Inventory, "state", "of", **_DEVICE, is_replaced=True, is_resumed=True),
+    _spec(node.NodeSetting, "state", "name", "subject", **_DEVICE, gone=_GONE, is_replaced=True, is_resumed=True),
+    _spec(node.Capacity, "figure", "type", "path", **_DEVICE, gone=_GONE, is_resumed=True),
     _spec(node.Host, "figure", ends_with_agent=True, is_resumed=True, metric_family="host"),
     _spec(node.AgentCost, "figure", ends_with_agent=True, is_resumed=True),
     _spec(gpu.GpuInfo, "state", "uuid", **_DEVICE, is_replaced=True, is_resumed=True),
@@ -111,6 +113,7 @@ _ROWS: Final = (
         process.RankStat, "figure", *_PROCESS, **_ENTITY, labels=("job", "attempt", "rank"), is_resumed=True,
         metric_family="rank",
     ),
+    _spec(process.RankSetting, "state", *_PROCESS, **_ENTITY, is_replaced=True, is_resumed=True),
     _spec(process.Place, "figure", *_PROCESS, **_ENTITY, is_resumed=True),
     # of a job of 4,096 ranks: two outputs each, and their launchers
     _spec(

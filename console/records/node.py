@@ -101,3 +101,44 @@ class AgentCost(Record, tag="agent_cost", kw_only=True):
     sample_interval_ms: Count  # effective interval; longer than configured while over the CPU budget
     hung: tuple[str, ...] = ()  # samplers whose last tick has not returned
     watch_cpu_pct: Float | None = None  # part of reading watched variables, over the last minute
+
+
+class NodeSetting(Record, tag="setting", kw_only=True):
+    """One setting of a node that its checks compare or judge; on discovery, and on change within a minute.
+
+    `service` is `active`, `enabled` (it does not run) or `absent`; `module` is its version, `loaded` or `absent`;
+    `pci_width` is the PCIe lanes in use and those that device and slot have. A setting that cannot be read has none.
+    """
+
+    name: str  # sysctl, service, module, governor, iommu, acs, nic_rate, …
+    subject: str = ""  # what it belongs to: the variable, the unit, the device; "" for the node
+    value: str = ""  # as the kernel prints it, at most 200 characters
+    gone: bool = False  # True in the last record: it can no longer be read
+
+
+class Capacity(Record, tag="capacity", kw_only=True):
+    """Something that can fill up: a file system, or the memory limit of the ranks of a job.
+
+    Every ten seconds, file systems of other machines each half minute. Those of images and of the kernel have none.
+    """
+
+    type: Literal["file_system", "cgroup_memory"]  # file_system or cgroup_memory
+    path: str  # where it is mounted; the path of the cgroup
+    fstype: str | None = None  # ext4, nfs4, lustre, …
+    source: str | None = None  # the device, or server and path
+    is_network: bool = False  # the data are on another machine
+    is_writable: bool | None = None  # whether the kernel writes to it at all
+    was_writable: bool | None = None  # whether it was mounted for writing; if it no longer is, the kernel saw an error
+    total_bytes: Count | None = None  # size, or the limit
+    available_bytes: Count | None = None  # to users who are not root; without what cached files of a cgroup use
+    inodes: Count | None = None  # files that it can hold; None where that has no limit
+    inodes_available: Count | None = None  # files that can still be created
+    growth_bytes_s: Float | None = None  # by how much less is available, over up to 5 min; negative if more is
+    stat_ms: Float | None = None  # how long statvfs() took
+    hung_s: Float | None = None  # statvfs() has not returned for this long
+    error: str | None = None  # why statvfs() failed
+    requests_s: Float | None = None  # NFS: requests since the previous record
+    retransmits_s: Float | None = None  # NFS: of them sent again
+    queued_s: Float | None = None  # NFS: requests that waited for a free slot, summed at each request
+    job: str | None = None  # cgroup_memory: job of its ranks
+    gone: bool = False  # True in the last record: it is no longer there

@@ -120,6 +120,26 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     watched_at: Int | None = None  # time of that read, CLOCK_REALTIME of the node, ns
 
 
+class RankSetting(Record, tag="rank_setting", kw_only=True):
+    """Limits, CPUs and environment of a rank; on discovery, and on change within a minute.
+
+    The environment is the one at exec, and has only variables of communication and of threads (NCCL_, OMP_, UCX_, …).
+    """
+
+    job: str  # id of the job
+    attempt: Count = 0  # restart attempt of the job, from 0
+    rank: Count | None  # global rank; None if unknown
+    local_rank: Count | None = None  # number of the rank on its node
+    pid: Count  # process id on the node
+    start_ticks: Count  # start time of the process, in clock ticks after boot
+    gpu: str | None = None  # uuid or index, from the environment
+    memlock_bytes: Int | None = None  # memory that it may lock, for RDMA; -1 without a limit
+    open_files: Int | None = None  # files that it may open; -1 without a limit
+    open_files_pct: Float | None = None  # share of `open_files` in use, rounded down to tens
+    cpus: str | None = None  # CPUs that it may run on, as 0-31,64
+    environment: dict[str, str] | None = None  # those variables; None if not readable
+
+
 class Place(Record, tag="place", kw_only=True):
     """Where the main thread of a rank was in the newest light sample of its stack; one per rank and sample.
 

@@ -18,6 +18,7 @@ from ..monitor.captures import CaptureLine, capture_lines, is_partial
 from ..monitor.coverage import coverage_of
 from ..monitor.crash import crash_verdicts
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
+from ..monitor.node_checks import CheckedNode, check_nodes
 from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
 from ..monitor.unrecognised import unrecognised
@@ -150,6 +151,7 @@ class Report(msgspec.Struct):
     agent_cost: list[CostLine]
     unrecognised: list[ProcessLine]  # Python processes that may be jobs, where there is no rank
     events: list[EventLine]  # of the time before the agents came, oldest first
+    checks: list[CheckedNode]  # as of `gconsole check`, at the end of the run
 
 
 def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequence[CrashVerdict] = ()) -> Report:
@@ -180,6 +182,7 @@ def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequenc
         agent_cost=cost_lines(nodes),
         unrecognised=[line_of(ProcessLine, process) for process in unrecognised(store)],
         events=event_lines(store),
+        checks=check_nodes(store),
     )
 
 

@@ -13,6 +13,7 @@ from ..analysis.skew.findings import NO_SKEW, SkewSnapshot
 from ..core.store import GpuPartKey, NodeNow, ProcessKey, RecentOutput, Store
 from ..core.versioned_table import Table
 from ..launch.state import JobStatus, job_statuses
+from ..monitor.node_checks import NodeCheckCache
 from ..monitor.topology import TopologyFold
 from ..present.clocks import NO_CLOCKS, ClockSummary
 from ..present.spans import SEVERITY_STATUS, Status
@@ -58,6 +59,7 @@ class ScreenSnapshot(msgspec.Struct, frozen=True):
     history: MetricHistory | None
     started: tuple[JobStatus, ...]  # jobs started by gconsole, newest first
     written: RecentOutput  # output of the jobs on the screen
+    checks: NodeCheckCache  # node checks of the node on the screen
     hang: tuple[JobDiagnosis, ...] = ()  # the diagnosis of every job
     crashes: tuple[Crash, ...] = ()  # of jobs that died
     capturing: CaptureProgress | None = None  # the running capture
@@ -76,6 +78,7 @@ class ScreenSnapshot(msgspec.Struct, frozen=True):
             self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(),
             gpu_processes=self.gpu_processes.copied(), gpu_links=self.gpu_links.copied(), events=self.events.copied(),
             topology=self.topology.still(), written=self.written.copied(),
+            checks=self.checks.copied(),
         )  # fmt: skip
 
     @property
@@ -99,6 +102,7 @@ class SnapshotBuilder:
         self._gpus = GpuIndex()
         self._events = EventLog()
         self.topology = TopologyFold(store)
+        self._checks = NodeCheckCache(store)
         self.jobs = JobsSummary()  # the newest result of JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
@@ -127,6 +131,7 @@ class SnapshotBuilder:
             now, self._fleet, self._nodes, self._gpus, self._store.processes, self._store.gpu_processes,
             self._store.gpu_links, self.jobs, self._is_settled(), self._findings, self._header(now), self._events,
             self.topology, self._store.history, self._started, self._store.jobs.output,
+            self._checks,
         )  # fmt: skip
 
     def _update(self) -> None:

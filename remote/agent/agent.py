@@ -14,6 +14,7 @@ import traceback
 from ..clocks import stamps
 from ..nvml import call
 from ..samplers.base import Context, Unavailable
+from ..samplers.capacity import CapacitySampler
 from ..samplers.clock import GpuTimerSampler, ServiceSampler, SnapshotSampler
 from ..samplers.cost import CostSampler
 from ..samplers.gpu import GpuSampler
@@ -26,6 +27,7 @@ from ..samplers.nic import NicSampler
 from ..samplers.outputs import OutputSampler
 from ..samplers.past_jobs import PastJobSampler
 from ..samplers.processes import ProcessSampler
+from ..samplers.settings import SettingSampler
 from ..samplers.spawned_ranks import SpawnedRankSampler
 from ..samplers.topology import TopologySampler
 from . import cache_users, requests, wire
@@ -235,6 +237,7 @@ class Agent(object):
         samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
         samplers.append(HistorySampler(self.context, self))
         samplers += [OutputSampler(self.context), PastJobSampler(self.context)]
+        samplers += [SettingSampler(self.context), CapacitySampler(self.context)]
         samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
         samplers += [WatchedSampler(self.context, self)]
         if self.config.get("gpu_clock"):

@@ -29,19 +29,48 @@ class Cgroups(object):
 
     def fields(self, pid: int) -> "Fields":
         """Fields of a `stack` record; None where the kernel or its mounts do not tell."""
+        paths = self._paths(pid)
+        return {} if not paths else {
+            "frozen": self._is_frozen(paths), "throttled_s": self._throttled_s(paths),
+            "memory_stalled_s": self._memory_stalled_s(paths), "memory_limit_hits": self._memory_limit_hits(paths),
+        }  # fmt: skip
+
+    def _paths(self, pid: int) -> "dict[str, str]":
+        """Controller → path; "" is v2; {} if unreadable."""
         try:
             lines = self._procfs.read_at_once(pid, "cgroup").decode("utf-8", "replace").splitlines()
         except OSError:
             return {}
-        paths: "dict[str, str]" = {}  # controller → path; "" is v2
+        paths: "dict[str, str]" = {}
         for line in lines:  # 6:freezer:/job, 0::/job
             parts = line.split(":", 2)
             if len(parts) == 3:
                 paths.update((controller, parts[2]) for controller in parts[1].split(","))
-        return {
-            "frozen": self._is_frozen(paths), "throttled_s": self._throttled_s(paths),
-            "memory_stalled_s": self._memory_stalled_s(paths), "memory_limit_hits": self._memory_limit_hits(paths),
-        }  # fmt: skip
+        return paths
+
+    def memory(self, pid: int) -> "tuple[str, int, int] | None":
+        """(path, limit, bytes in use) of the cgroup above a process that has the least memory left; None without one.
+
+        Memory of cached files is not in use: the kernel frees it at the limit.
+        """
+        paths = self._paths(pid)
+        controller = "memory" if "memory" in paths else ""
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controller else ("memory.max", "memory.current")
+        prefix = "total_" if controller else ""
+        path, limits = paths.get(controller, "").rstrip("/"), []
+        for _ in range(32):
+            level = {controller: path}
+            limit, used = (_number(self._text(level, controller, name)) for name in names)
+            if limit is not None and used is not None and limit < 1 << 60:  # v1 writes "none" as a large number
+                for line in (self._text(level, controller, "memory.stat") or "").splitlines():
+                    name, _, value = line.partition(" ")
+                    if name in (prefix + "inactive_file", prefix + "active_file"):
+                        used -= _number(value) or 0
+                limits.append((path or "/", limit, max(0, used)))
+            if not path:
+                break
+            path = path.rpartition("/")[0]
+        return min(limits, key=lambda it: it[1] - it[2]) if limits else None
 
     def _is_frozen(self, paths: "dict[str, str]") -> "bool | None":
         old, new = self._text(paths, "freezer", "freezer.state"), self._text(paths, "", "cgroup.events")
@@ -96,3 +125,8 @@ class Cgroups(object):
                         mounts.setdefault(option, words[1])
             self._mounts = mounts  # only now: several threads read processes at a time
         return self._mounts
+
+
+def _number(text: "str | None") -> "int | None":
+    text = (text or "").strip()
+    return int(text) if _NUMBER.match(text) else None

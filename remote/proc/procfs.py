@@ -211,7 +211,7 @@ def _is_secret(name: str) -> bool:
 def read_text(path: str) -> "str | None":
     """The stripped text; None also for an empty file."""
     try:
-        with open(path) as f:
+        with open(path, errors="replace") as f:
             return f.read().strip() or None
     except OSError:  # absent, forbidden, or one that answers EINVAL while its link is down
         return None

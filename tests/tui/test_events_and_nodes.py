@@ -212,7 +212,8 @@ class TestNodes:
             nodes_of(app).open("node018")
             await shows(pilot, "PROCESSES 2")
             first = screen(app).splitlines()[4]
-            assert "attempts" in first and "GPUs 8" in first
+            assert "attempts" in first and "CHECKS" in first
+            assert "GPUs 8" in screen(app)
             await pilot.press("tab", "enter")
             await shows(pilot, "GPU-node018-0")
             await pilot.press("escape")

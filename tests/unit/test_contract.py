@@ -32,7 +32,8 @@ VERSIONS = [
     pytest.param(version, marks=[] if version in FEW_VERSIONS else [pytest.mark.full])
     for version in (f"3.{minor}" for minor in range(6, 15))
 ]
-EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat",
+EXPECTED = {"node", "host", "setting", "capacity", "rank_setting",
+            "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat",
             "clock_snapshot", "clock_source", "gpu_clock"}  # fmt: skip
 MARK = "GCONSOLE_CONTRACT"
 PROBE_TIMEOUT_S = 20.0

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from ...records import Finding, Gpu, GpuInfo, Host, Inventory, Nic, Node
+from ...records import Capacity, ClockSource, Finding, Gpu, GpuInfo, Host, Inventory, Nic, Node, RankSetting
 from ..finding import FINDINGS
 
 #: pass: within its limit. fail: beyond it. unknown: the node did not report what the check needs. absent: the node
@@ -16,6 +16,28 @@ CheckState = Literal["pass", "fail", "unknown", "absent"]
 Owner = Literal["user", "operator", "vendor"]
 #: What a check needs; without it the result is unknown or absent.
 Need = Literal["node", "peers", "driver", "gpu", "nvlink", "nic"]
+
+
+#: (name, subject) of a setting.
+SettingKey = tuple[str, str]
+
+
+class Usual(msgspec.Struct, frozen=True):
+    """A value that most of a class of nodes, or most ranks of a job, share."""
+
+    value: str
+    count: int  # of them
+    nodes: int  # nodes of the class, or ranks of the job
+
+
+#: By the name of a limit or variable.
+JobUsual = Mapping[str, Usual]
+
+
+class Absent(msgspec.Struct, frozen=True):
+    """Why a check does not apply to a node."""
+
+    reason: str
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -31,11 +53,28 @@ class NodeFacts(msgspec.Struct, frozen=True):
     findings: Sequence[Finding] = ()
     watched_s: float = 0.0  # since its first record
     nodes: int = 1  # that are watched, with this one
+    settings: Mapping[SettingKey, str] = msgspec.field(default_factory=dict)
+    usual: Mapping[SettingKey, Usual] = msgspec.field(default_factory=dict)  # of the node's class
+    capacities: Sequence[Capacity] = ()
+    rank_settings: Sequence[RankSetting] = ()  # of ranks on this node
+    usual_of_jobs: Mapping[str, JobUsual] = msgspec.field(default_factory=dict)  # by job and attempt, of all nodes
+    privileged: frozenset[tuple[int, int]] = frozenset()  # processes of root, whose memory locks have no limit
+    gpu_of: Mapping[int, str] = msgspec.field(default_factory=dict)  # uuid of the GPU that a process is on
+    left_over: Mapping[str, str] = msgspec.field(default_factory=dict)  # process of an ended job: its GPUs
+    clock: ClockSource | None = None
 
     def lacks(self, name: str) -> str | None:
         """Why the node has no such source; None if it has."""
         missing = self.about.missing if self.about is not None else ()
         return next((entry.text for entry in missing if entry.name == name), None)
+
+    def setting(self, name: str, subject: str = "") -> str | None:
+        """The value of a setting; None if it was not reported."""
+        return self.settings.get((name, subject))
+
+    def settings_of(self, name: str) -> dict[str, str]:
+        """The values of a setting by what they belong to."""
+        return {subject: value for (other, subject), value in self.settings.items() if other == name}
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -59,14 +98,14 @@ class NodeCheck(msgspec.Struct, frozen=True, kw_only=True):
     what: str  # what is checked, a clause
     source: str  # where the value comes from
     limit: str  # what passes
-    severity: Literal["error", "warning"]
+    severity: Literal["error", "warning", "info"]  # info: shown, and never a reason to fail
     owner: Owner  # who acts
     needs: Need = "node"
     fields: tuple[str, ...] = ()  # of GPUs, of which at least one must be reported
     missing: str = ""  # name under which an agent reports that it cannot read the source
     watch_s: float = 0.0  # time that the node must have been watched for
     findings: tuple[str, ...] = ()  # ids
-    measure: Callable[[NodeFacts], Measured] | None = None
+    measure: Callable[[NodeFacts], Measured | Absent] | None = None
     own_remedy: str = ""  # where no finding has one
 
     @property
@@ -76,13 +115,15 @@ class NodeCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, facts: NodeFacts) -> CheckResult:
         """The result on one node."""
+        measured = self.measure(facts) if self.measure is not None and facts.about is not None else None
         hindrance = self._hindrance(facts)
+        if isinstance(measured, Absent) and (hindrance is None or self.needs == "node"):
+            return CheckResult(self.id, "absent", self.severity, measured.reason)
         if hindrance is not None:
             state, text = hindrance
             return CheckResult(self.id, state, self.severity, text)
         if self.measure is not None:
-            measured = self.measure(facts)
-            if measured is None:
+            if measured is None or isinstance(measured, Absent):
                 return CheckResult(self.id, "unknown", self.severity, "not reported by the node")
             if measured:
                 return CheckResult(self.id, "fail", self.severity, "; ".join(measured), self.remedy)

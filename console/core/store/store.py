@@ -63,9 +63,12 @@ class Store:
         self.gpu_processes: Table[GpuPartKey, records.GpuProcess] = Table()
         self.nics: Table[NicKey, records.Nic] = Table()
         self.inventories: Table[tuple[str, str], records.Inventory] = Table()  # by node and kind of device
+        self.settings: Table[tuple[str, str, str], records.NodeSetting] = Table()  # by node, name and subject
+        self.capacities: Table[tuple[str, str, str], records.Capacity] = Table()  # by node, type and path
         self.links: Table[LinkKey, records.Link] = Table()
         self._ranks = RankTable()
         self.ranks = self._ranks.table
+        self.rank_settings: Table[ProcessKey, records.RankSetting] = Table()  # of ranks that have not ended
         self.processes: Table[ProcessKey, records.Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...], str | None], records.Finding] = Table()
         self.captures = CaptureTable()
@@ -85,7 +88,8 @@ class Store:
             records.Host: self._host, records.AgentCost: self._cost, records.GpuInfo: self._gpu_info,
             records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: into(self.gpu_links),
             records.GpuProcess: into(self.gpu_processes), records.Nic: self._nic, records.Link: into(self.links),
-            records.Inventory: into(self.inventories),
+            records.Inventory: into(self.inventories), records.NodeSetting: into(self.settings),
+            records.Capacity: into(self.capacities), records.RankSetting: into(self.rank_settings),
             records.Process: self._process, records.Rank: self._rank,
             records.RankStat: self._rank_stat, records.Place: versioned(self._ranks.add_place),
             records.Output: versioned(self.endings.outputs.add),
@@ -242,6 +246,8 @@ class Store:
 
     def _rank(self, record: records.Rank) -> None:
         self._ranks.add(record, self.version)
+        if is_gone(record):
+            self.rank_settings.drop(identity(record), self.version)
         self.endings.version = self.version
 
     def _rank_stat(self, record: records.RankStat) -> None:
@@ -283,6 +289,7 @@ class Store:
         """Drop what only the node's previous agent reported; its successor reports all but ended ranks again."""
         tables: list[Table[Any, Any]] = [self.processes, self.ranks, self.gpus, self.gpu_links]
         tables += [self.gpu_processes, self.nics, self.links, self.inventories]
+        tables += [self.settings, self.capacities, self.rank_settings]
         for table in tables:
             for key in [key for key in table if key[0] == node]:
                 if also_ended or table is not self.ranks or not is_gone(self.ranks[key].rank):

@@ -3,23 +3,68 @@
 import msgspec
 import pytest
 
-from gconsole.analysis.checks.result import NodeFacts
+from gconsole.analysis.checks.resources import cpus_of, job_key, usual_of_jobs
+from gconsole.analysis.checks.result import NodeFacts, Usual
+from gconsole.analysis.checks.settings import gbits, usual_settings
 from gconsole.analysis.checks.table import CHECKS, run_checks
 from gconsole.analysis.finding import IDS
 from gconsole.analysis.health import CHECKS as HEALTH
-from gconsole.records import Finding, Gpu, GpuInfo, Host, Inventory, Missing, Nic, Node
+from gconsole.records import (
+    Capacity,
+    ClockSource,
+    Finding,
+    Gpu,
+    GpuInfo,
+    Host,
+    Inventory,
+    Missing,
+    Nic,
+    Node,
+    NodeSetting,
+    RankSetting,
+)
 
 GIB = 1 << 30
 #: Health findings that fail no check: of a job or the console, not of a node; and heat, which a check measures itself.
 WITHOUT_CHECK = {"gpu_memory_imbalance", "console_late", "gpu_hot"}
 
 
+SETTINGS = {
+    ("service", "slurmd"): "active", ("service", "nvidia-persistenced"): "active", ("service", "chrony"): "active",
+    ("service", "chronyd"): "enabled", ("module", "nvidia"): "570.1", ("module", "nvidia_peermem"): "loaded",
+    ("nvidia_modules", ""): "proprietary", ("virtual_machine", ""): "no", ("acs", ""): "no redirects",
+    ("governor", ""): "performance", ("cpu_driver", ""): "acpi-cpufreq", ("pci_width", "0000:18:00.0"): "x16 of x16",
+    ("memory_errors", "mc0"): "0", ("boots_in_a_day", ""): "1", ("nic_rate", "mlx5_0/1"): "400 Gb/sec (4X NDR)",
+    ("nic_pkey", "mlx5_0/1"): "0xffff", ("sysctl", "vm.swappiness"): "60",
+}  # fmt: skip
+CAPACITIES = [
+    Capacity(type="file_system", path="/", fstype="ext4", source="/dev/sda1", is_writable=True, was_writable=True,
+             total_bytes=1 << 40, available_bytes=1 << 39, inodes=1 << 24, inodes_available=1 << 23, stat_ms=0.1),
+    Capacity(type="file_system", path="/data", fstype="nfs4", source="nas:/data", is_network=True, is_writable=True,
+             was_writable=True, total_bytes=1 << 50, available_bytes=1 << 49, requests_s=900.0, retransmits_s=0.0,
+             queued_s=3.0),
+    Capacity(type="file_system", path="/dev/shm", fstype="tmpfs", is_writable=True, was_writable=True,
+             total_bytes=64 << 30, available_bytes=60 << 30, growth_bytes_s=1e6),
+    Capacity(type="cgroup_memory", path="/job", total_bytes=64 << 30, available_bytes=30 << 30, growth_bytes_s=0.0),
+]  # fmt: skip
+
+
+def ranks(*environments, **fields):
+    """Settings of ranks of one job, with pids from 100."""
+    return [
+        RankSetting(job="train", rank=number, pid=100 + number, start_ticks=1, environment=environment,
+                    **({"memlock_bytes": -1, "open_files": 65536, "open_files_pct": 10.0, "cpus": "0-7"} | fields))
+        for number, environment in enumerate(environments)
+    ]  # fmt: skip
+
+
 def facts(**fields):
     """A healthy node with two GPUs behind NVLinks, watched for a minute."""
     info = GpuInfo(index=0, uuid="a", persistence=True, ecc_mode=True, nvlinks=18, fabric_state="completed",
-                   pcie_width=16, temp_slowdown_c=95.0)  # fmt: skip
+                   pcie_width=16, temp_slowdown_c=95.0, cpu_affinity="0-3")  # fmt: skip
     gpu = Gpu(index=0, uuid="a", temp_c=60.0, mem_used_bytes=40 * GIB, util_pct=97.0, sm_clock_mhz=1980.0,
-              ecc_uncorrected_volatile=0, remap_pending=False)  # fmt: skip
+              ecc_uncorrected_volatile=0, remap_pending=False, remapped_rows_corrected=0,
+              remapped_rows_uncorrected=0)  # fmt: skip
     other = (msgspec.structs.replace(info, index=1, uuid="b"), msgspec.structs.replace(gpu, index=1, uuid="b"))
     node = Node(hostname="n1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0, pid=1, cpus=8,
                 mem_total_bytes=64 * GIB, sample_interval_ms=1000)  # fmt: skip
@@ -27,9 +72,22 @@ def facts(**fields):
     healthy = {
         "about": node, "host": host, "gpus": [(info, gpu), other], "nics": [Nic(device="eth0", port=0, state="up")],
         "inventory": {"gpu": Inventory(of="gpu", count=2)}, "occupied": frozenset({"a", "b"}), "watched_s": 60.0,
-        "nodes": 4,
+        "nodes": 4, "settings": SETTINGS, "usual": {key: Usual(value, 8, 8) for key, value in SETTINGS.items()},
+        "capacities": CAPACITIES, "rank_settings": ranks(*[{"NCCL_ALGO": "Ring"}] * 4),
+        "clock": ClockSource(daemon="chrony", synced=True), "gpu_of": {100: "a", 101: "b"},
     }  # fmt: skip
-    return NodeFacts("n1", **(healthy | fields))
+    known = healthy | fields
+    return NodeFacts("n1", **{"usual_of_jobs": usual_of_jobs(known["rank_settings"])} | known)
+
+
+def setting(name, value, subject=""):
+    """The healthy node with another value of a setting."""
+    return facts(settings=SETTINGS | {(name, subject): value})
+
+
+def capacity(path, **fields):
+    """The healthy node with other figures of one file system or cgroup."""
+    return facts(capacities=[msgspec.structs.replace(it, **fields) if it.path == path else it for it in CAPACITIES])
 
 
 def a_finding(id, text):
@@ -109,13 +167,25 @@ def test_gpus_that_cannot_be_read_or_have_not_all_reported_are_unknown():
 
 
 def test_devices_that_a_node_does_not_have_are_absent():
-    bare = facts(gpus=[], nics=[], nodes=1, inventory={of: Inventory(of=of, count=0) for of in ("gpu", "nic")})
+    bare = facts(
+        gpus=[],
+        nics=[],
+        nodes=1,
+        settings={},
+        capacities=[],
+        rank_settings=[],
+        usual={},
+        inventory={of: Inventory(of=of, count=0) for of in ("gpu", "nic")},
+    )
     result = states(bare)
 
     assert {
         result[id]
         for id in ("gpu_driver", "gpu_count", "gpu_reachable", "gpu_ecc", "nvlink_state", "nic_state", "topology")
     } == {"absent"}
+    assert {result[id] for id in ("nfs_resent", "cgroup_memory", "ib_pkey", "rank_affinity", "settings_differ")} == {
+        "absent"
+    }
     assert result["memory"] == "pass"
 
 
@@ -132,3 +202,96 @@ def test_source_that_the_agent_cannot_read_is_unknown_with_the_reason():
 
     (result,) = [result for result in run_checks(facts(about=node)) if result.id == "kernel_log"]
     assert (result.state, result.text) == ("unknown", "no permission for /dev/kmsg")
+
+
+@pytest.mark.parametrize(("of", "id", "words"), [
+    (setting("service", "enabled", "slurmd"), "service_state", "slurmd.service is enabled but does not run"),
+    (facts(settings={key: value for key, value in SETTINGS.items() if key[1] != "nvidia_peermem"}), "gpudirect_rdma",
+     "nvidia_peermem is not loaded"),
+    (setting("acs", "redirects on 0000:20:00.0"), "pcie_acs", "0000:20:00.0"),
+    (setting("governor", "powersave"), "cpu_governor", "powersave with acpi-cpufreq"),
+    (setting("pci_width", "x8 of x16", "0000:18:00.0"), "pcie_width", "0000:18:00.0 x8 of x16 lanes"),
+    (setting("memory_errors", "2", "mc0"), "memory_errors", "2 uncorrected errors on mc0"),
+    (setting("boots_in_a_day", "5"), "boot_count", "5 boots"),
+    (setting("nic_pkey", "0x7fff", "mlx5_0/1"), "ib_pkey", "0x7fff at index 0"),
+    (setting("nic_rate", "200 Gb/sec (4X HDR)", "mlx5_0/1"), "nic_rate", "400 Gb/sec (4X NDR) on 8 of 8 nodes"),
+    (facts(clock=ClockSource(daemon="chrony", synced=False, text="no source")), "clock_sync", "chrony is not"),
+    (setting("sysctl", "1", "vm.swappiness"), "settings_differ", "sysctl vm.swappiness: 1, 60 on 8 of 8 nodes"),
+    (changed(remapped_rows_corrected=400, remapped_rows_uncorrected=60), "gpu_remap_limit", "460 of 512 rows"),
+    (facts(left_over={"rank 3 of train (pid 9, a zombie)": "gpu1"}), "gpu_left_over", "a zombie) holds gpu1"),
+    (capacity("/", available_bytes=1 << 30), "disk_space", "/ has 1.0 GiB of 1.0 TiB left"),
+    (capacity("/", inodes_available=9), "disk_inodes", "/ can hold 9 more files"),
+    (capacity("/", is_writable=False), "disk_read_only", "/ (/dev/sda1) became read-only"),
+    (capacity("/data", hung_s=12.0), "disk_answer", "/data (nas:/data) has not answered for 12 s"),
+    (capacity("/data", error="Stale file handle"), "disk_answer", "Stale file handle"),
+    (capacity("/data", retransmits_s=30.0), "nfs_resent", "3.3 % of the requests are sent again"),
+    (capacity("/data", queued_s=2700.0), "nfs_slots", "300 requests wait for a slot for each 100"),
+    (capacity("/dev/shm", available_bytes=6 << 30, growth_bytes_s=float(64 << 20)), "shared_memory",
+     "6.0 GiB of 64.0 GiB left in /dev/shm, at 64.0 MiB/s for another 1 min 36 s"),
+    (capacity("/dev/shm", available_bytes=0), "shared_memory", "0 B of 64.0 GiB left in /dev/shm"),
+    (capacity("/job", available_bytes=1 << 30), "cgroup_memory", "1.0 GiB of 64.0 GiB left below the limit of /job"),
+    (facts(rank_settings=ranks({}, memlock_bytes=64 << 10)), "rank_memlock", "rank 0 may lock 64.0 KiB"),
+    (facts(rank_settings=ranks({}, open_files_pct=90.0)), "rank_open_files", "90 % of 65536 open files"),
+    (facts(rank_settings=ranks(*[{"NCCL_ALGO": "Ring"}] * 3, {})), "rank_environment",
+     "rank 3: NCCL_ALGO not set, Ring on 3 of 4 ranks"),
+    (facts(rank_settings=ranks(*[{}] * 3, {"OMP_NUM_THREADS": "1"})), "rank_environment",
+     "rank 3: OMP_NUM_THREADS 1, not set on 3 of 4 ranks"),
+    (facts(rank_settings=ranks({}, cpus="4-7")), "rank_affinity", "rank 0 runs on CPUs 4-7, none of them near"),
+    (facts(rank_settings=ranks({}, {}, cpus="0")), "rank_affinity", "ranks 0-1 share 1 CPU (0)"),
+])  # fmt: skip
+def test_broken_setting_or_resource_fails_its_check_alone(of, id, words):
+    assert set(failed(of)) <= {id, "settings_differ"}
+    assert words in failed(of)[id]
+
+
+@pytest.mark.parametrize("of", [
+    facts(settings=SETTINGS | {("governor", ""): "powersave", ("cpu_driver", ""): "intel_pstate"}, usual={}),
+    facts(settings=SETTINGS | {("virtual_machine", ""): "yes", ("acs", ""): "redirects on 0000:20:00.0"}, usual={}),
+    facts(settings=SETTINGS | {("service", "nvidia-imex"): "enabled"}, usual={}),  # no NVLink across nodes
+    facts(settings=SETTINGS | {("nic_rate", "mlx5_0/1"): "25 Gb/sec (1X EDR)", ("module", "nvidia_peermem"): "absent"},
+          usual={}),  # a management port
+    capacity("/", available_bytes=30 << 30),  # 3 % of 1 TiB, and still 30 GiB
+    capacity("/", inodes=None, inodes_available=None),
+    capacity("/", is_writable=False, was_writable=False),  # mounted read-only on purpose
+    capacity("/data", retransmits_s=0.01, requests_s=0.02),  # an idle mount
+    capacity("/dev/shm", growth_bytes_s=1e12),  # it is nearly empty
+    capacity("/job", growth_bytes_s=-5e8),
+    facts(rank_settings=ranks({}, memlock_bytes=64 << 10), privileged=frozenset({(100, 1)})),
+    facts(rank_settings=ranks({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "x"}, *[{}] * 7)),
+    facts(rank_settings=ranks(*[{"CUDA": "1", "UCX_NET_DEVICES": f"mlx5_{index}"} for index in range(8)])),
+    facts(rank_settings=ranks(*[{}] * 16, cpus="0-7")),  # the whole node
+    facts(rank_settings=ranks(*[{"OMP_NUM_THREADS": str(index)} for index in range(8)])),  # no majority
+])  # fmt: skip
+def test_what_is_meant_or_harmless_fails_no_check(of):
+    assert failed(of) == {}
+
+
+def test_majority_is_of_the_class_and_of_at_least_three_nodes():
+    values = {"a1": "0", "a2": "0", "a3": "1", "b1": "1", "b2": "0"}
+    settings = [NodeSetting(node=node, name="sysctl", subject="x", value=value) for node, value in values.items()]
+
+    usual = usual_settings({node: node[0] for node in values}, settings)
+
+    assert usual == {"a": {("sysctl", "x"): Usual("0", 2, 3)}}
+
+
+def test_majority_of_ranks_is_of_one_attempt_of_one_job():
+    old = [msgspec.structs.replace(rank, attempt=0) for rank in ranks(*[{"NCCL_ALGO": "Tree"}] * 4)]
+    new = [msgspec.structs.replace(rank, attempt=1) for rank in ranks(*[{"NCCL_ALGO": "Ring"}] * 4)]
+
+    usual = usual_of_jobs([*old, *new])
+
+    assert usual[job_key(old[0])]["NCCL_ALGO"] == Usual("Tree", 4, 4)
+    assert usual[job_key(new[0])]["NCCL_ALGO"] == Usual("Ring", 4, 4)
+
+
+@pytest.mark.parametrize(("text", "cpus"), [
+    ("0-2,8", {0, 1, 2, 8}), ("5", {5}), ("", set()), ("a-b", set()), ("0-99999999", set()), ("3-1", set()),
+    ("²", set()),
+])  # fmt: skip
+def test_cpu_list_is_parsed_or_empty(text, cpus):
+    assert cpus_of(text) == cpus
+
+
+def test_rate_is_read_from_the_words_of_the_kernel():
+    assert (gbits("400 Gb/sec (4X NDR)"), gbits("2.5 Gb/sec (1X SDR)"), gbits("fast")) == (400.0, 2.5, None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
+from ....analysis.checks.result import CheckResult, CheckState
 from ....core.store import GpuNow, NodeNow
-from ....present.spans import GLYPHS, Line, Span, cut, state_word
+from ....present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, cut, plain, state_word
 from ....records import Process
 from ....text import format
 from ....text.cells import clean, fit
@@ -17,6 +20,13 @@ from ...models.job_ranks import RankListRow
 from ...models.node_summary import NodeSummary
 from ..events.model import EventRow, event_line
 
+#: In this order.
+_CHECK_WORDS: Final[dict[CheckState, str]] = {
+    "fail": "failed",
+    "unknown": "unknown",
+    "pass": "passed",
+    "absent": "not applicable",
+}
 #: Events. The Events view has all of them.
 EVENTS_SHOWN = 100
 
@@ -31,6 +41,7 @@ class NodePageData(msgspec.Struct, frozen=True):
     ranks: Sequence[RankListRow] = ()
     processes: Sequence[Process] = ()
     events: Sequence[EventRow] = ()  # newest first
+    checks: Sequence[CheckResult] = ()  # as of `gconsole check`
 
 
 def facts_lines(data: NodePageData, width: int) -> tuple[Line, ...]:
@@ -39,14 +50,28 @@ def facts_lines(data: NodePageData, width: int) -> tuple[Line, ...]:
 
 
 def list_lines(data: NodePageData, width: int) -> tuple[Line, ...]:
-    """GPUs, ranks, processes and events, one line each; no counts before the first sample."""
+    """Failed checks, GPUs, ranks, processes and events, one line each; no counts before the first sample."""
     has_sampled = data.node is not None and data.node.cost is not None
     return (
+        *(_check_lines(data.checks, width) if data.checks and has_sampled else ()),
         *(section("GPUs", data.gpus, _gpu_line, width) if data.gpus else ()),
         *(section("RANKS", data.ranks, _rank_line, width) if data.ranks or has_sampled else ()),
         *(section("PROCESSES", data.processes, _process_line, width) if data.processes or has_sampled else ()),
         *section("EVENTS, newest first", data.events, event_line, width),
     )
+
+
+def _check_lines(checks: Sequence[CheckResult], width: int) -> Iterator[Line]:
+    """How many checks passed, and each that failed with its values."""
+    counts = Counter(result.state for result in checks)
+    words = [f"{counts[state]} {word}" for state, word in _CHECK_WORDS.items() if counts[state]]
+    yield Line(cut((Span("CHECKS", "accent"), Span(f" {' · '.join(words)}", "muted")), width))
+    for result in checks:
+        if result.state == "fail":
+            status = SEVERITY_STATUS[result.severity]
+            spans = (Span(f"{GLYPHS[status]} {fit(result.id, 17)} ", status), Span(clean(result.text)))
+            yield Line(cut(spans, width))
+    yield plain("")
 
 
 def _more(now: NodeNow | None) -> Iterator[Fact]:

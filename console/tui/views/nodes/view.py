@@ -79,7 +79,7 @@ class NodesView(PagedListView[NodeRow, str]):
 
 
 class NodePage(DetailPage[NodeRow, str]):
-    """One node: its facts and, beside or below them, its GPUs, ranks, processes and events."""
+    """One node: its facts and, beside or below them, its checks, GPUs, ranks, processes and events."""
 
     wide_from: ClassVar[int] = 130
     gone_text = "node was removed"
@@ -131,7 +131,7 @@ def page_data(frame: ScreenSnapshot, name: str) -> NodePageData | None:
     processes.sort(key=lambda process: (process.role, process.pid))
     return NodePageData(
         summary, frame.now, frame.nodes.get(name), frame.gpus.of(name), ranks, processes,
-        frame.events.of_node(name, EVENTS_SHOWN),
+        frame.events.of_node(name, EVENTS_SHOWN), frame.checks.of(name, frame.now),
     )  # fmt: skip
 
 
