@@ -88,6 +88,7 @@ class CaptureRequest(msgspec.Struct, frozen=True):
     native: tuple[tuple[str, int], ...] = ()  # (node, pid) whose native frames are also read, which pauses them
     sockets: tuple[tuple[str, str], ...] = ()  # (local, remote) addresses of TCP ends whose holders are wanted
     peers: tuple[PeerProcess, ...] = ()  # further processes to read
+    tasks: bool = False  # also read the asyncio tasks of threads that run an event loop
     outputs: tuple[str, ...] = ()  # jobs of whose living ranks the end of the output is wanted
 
 

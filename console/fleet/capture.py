@@ -79,7 +79,7 @@ async def _capture_node(
         "deadline": node_instant + int(duration_s * 1e9),
         "only": None if request.only is None else [pid for node, pid in request.only if node == link.node.name],
         "locals": list(request.locals), "native": native, "sockets": [list(end) for end in request.sockets],
-        "outputs": list(request.outputs),
+        "outputs": list(request.outputs), "tasks": request.tasks,
         "peers": [[peer.pid, peer.job, peer.attempt] for peer in request.peers if peer.node == link.node.name],
     }  # fmt: skip
     if request.flight and request.only is None:  # a subset of ranks has no complete group

@@ -11,6 +11,7 @@ import msgspec
 
 from .base import Count, Int, Missing, Record
 from .capture import (
+    AsyncTask,
     Collective,
     CollectiveSource,
     Connection,

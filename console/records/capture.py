@@ -55,6 +55,17 @@ class WaitTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     moved_bytes: Count | None = None  # of a TCP connection, both directions, since it began; None: unknown
 
 
+class AsyncTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One asyncio task of a thread's event loop, and what it awaits."""
+
+    name: str
+    frames: tuple[StackFrame, ...]  # of its coroutines, outermost first
+    awaits: str = ""  # type of what the innermost coroutine awaits: Future, Task, …; empty: unknown, or it starts
+    tasks: tuple[Count, ...] = ()  # positions of the tasks that it waits for: itself, by gather, wait or a lock
+    fd: Count | None = None  # descriptor of the connection that it waits for, if known
+    is_main: bool = False  # the thread runs its event loop until this task ends
+
+
 class Stack(Record, tag="stack", kw_only=True):
     """One thread of one process in one sample of a capture; a process without a readable stack also has one record.
 
@@ -112,6 +123,7 @@ class Stack(Record, tag="stack", kw_only=True):
     gil: bool | None = None  # holds the GIL
     path: Count | None = None  # number of this stack within the agent and capture
     frames: tuple[StackFrame, ...] | None = None  # outermost first
+    tasks: tuple[AsyncTask, ...] | None = None  # of the event loop that this thread runs; None: not requested or read
     locals: tuple[Local, ...] | None = None  # the requested variables; None if none were requested
 
 

@@ -16,15 +16,16 @@ from ..clocks import stamps
 from ..comms.collect import CollectivesReader, CollectivesRequest
 from ..proc.activity import ProcessState, describe_exit, state_of
 from ..proc.procfs import GONE, ProcFs
-from . import py_spy
+from . import py_spy, tasks
 from .connections import BadEnds, connections, parse_ends
+from .objects import Unreadable
 from .py_spy import StackError
 from .readers import SourceLines, StackReader
 from .thread_waits import ThreadWaits, ancestors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Sequence
 
     from ..agent.agent import Agent
     from ..agent.binaries import BinaryStore
@@ -44,6 +45,8 @@ MAX_CHILDREN = 64
 MAX_LOCALS, MAX_NATIVE = 32, 64
 #: Processes outside of the job that ranks wait for, per request.
 MAX_PEERS = 16
+#: Variables to read where only the tasks of event loops are wanted.
+_OF_LOOPS = frozenset(("self",))
 #: Jobs of whose living ranks the end of the output is wanted, per request.
 MAX_OUTPUTS = 256
 
@@ -56,7 +59,7 @@ class CaptureRequest(object):
     """`start` is CLOCK_REALTIME of this node, ns; `deadline` time.monotonic(). `jobs` and `only` (pids): None for all.
     `locals`: names of variables. `native`: pids to read with native frames. `flight`: collectives to read, or None.
     `sockets`: TCP ends whose holders are wanted. `peers`: (pid, job, attempt) of further processes to read, for which
-    ranks wait."""
+    ranks wait. `tasks`: whether the tasks of event loops are wanted."""
 
     def __init__(self, args: "Fields") -> None:
         get: "Any" = args.get
@@ -81,6 +84,7 @@ class CaptureRequest(object):
         except BadEnds as error:
             raise BadCaptureRequest(str(error))
         self.peers = _peers_of(args.get("peers", []))
+        self.tasks = args.get("tasks", False) is True
         flight = args.get("flight")
         self.flight = CollectivesRequest(flight) if isinstance(flight, dict) else None
         now, mono = stamps.realtime_ns(), time.monotonic()
@@ -265,6 +269,8 @@ class Capture(object):
             return
         record.update(facts, status="ok", mode=py_spy.MODE)
         waits = self._waits
+        if self._wants_tasks(target) and number == self.request.samples - 1:
+            self._add_tasks(target, threads)
         if waits is not None:
             began = time.monotonic() - (stamps.realtime_ns() - facts["began"]) / 1e9
             record.update(waits.cgroups.fields(target.pid))
@@ -276,6 +282,27 @@ class Capture(object):
             self._post_threads(target, record, threads, extra)
         else:
             self._post_threads(target, record, threads)
+
+    def _wants_tasks(self, target: "Target") -> bool:
+        """Those of peers always: the event loop of a controller polls all ranks; its tasks show for which it waits."""
+        return self.request.tasks or target.fields["role"] == "peer"
+
+    def _add_tasks(self, target: "Target", threads: "list[PythonThread]") -> None:
+        """Read the tasks of every thread that runs an event loop; none where the process cannot be read so."""
+        if not any(thread.loop for thread in threads):
+            return
+        try:
+            with tasks.TaskMemory(self._procfs, target.pid) as memory:
+                for thread in threads:
+                    members = memory.tasks(thread.loop) if thread.loop else None
+                    if members is not None:
+                        with self._lock:  # of the files that were read so far
+                            thread.tasks = tasks.to_fields(members, lambda frames: self._encode(target.pid, frames))
+        except Unreadable:
+            pass
+
+    def _encode(self, pid: int, frames: "Sequence[Frame]") -> "list[Fields]":
+        return self._sources.encode_frames(pid, frames)
 
     def _read_native(self, number: int) -> None:
         """Read native frames of the requested processes, one after the other, if they were read and are not stopped."""
@@ -310,7 +337,8 @@ class Capture(object):
             raise StackError("timed_out", "not read before the capture's deadline")
         began = stamps.realtime_ns()
         try:
-            engine, threads = self._reader.read(target.pid, min(PROCESS_TIMEOUT_S, left), self.request.locals)
+            names = self.request.locals or (_OF_LOOPS if self._wants_tasks(target) else frozenset())
+            engine, threads = self._reader.read(target.pid, min(PROCESS_TIMEOUT_S, left), names)
         except StackError as error:
             raise self._refine(target, error)
         facts: "Fields" = {"began": began, "ended": stamps.realtime_ns(), "engine": engine}
@@ -346,6 +374,8 @@ class Capture(object):
         if path is None:
             fields["path"] = self._paths[thread.frames] = len(self._paths)
             fields["frames"] = self._sources.encode_frames(target.pid, thread.frames)
+        if thread.tasks is not None:
+            fields["tasks"] = thread.tasks
         if self.request.locals:
             fields["locals"] = [{"frame": index, "name": name, "value": value} for index, name, value in thread.locals]
         return fields

@@ -12,6 +12,7 @@ from ..agent import commands
 from ..proc import limited
 from ..proc.procfs import GONE, ProcFs, printable, read_number
 from ..proc.user_files import RightsOf
+from .tasks import loop_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,9 +65,11 @@ class PythonThread(object):
     """One Python thread; `frames` outermost first, `locals` of variables in `names`: NAME, FUNCTION:NAME or ALL.
 
     `objects`: every variable that is an object or a dict, where a name in `names` has attributes: NAME.ATTRIBUTE.
+    `loop`: the variables that lead to the tasks of an event loop, if it runs one and variables were read; `tasks` are
+    the fields of these, if they were read.
     """
 
-    __slots__ = ("active", "frames", "gil", "locals", "name", "objects", "os_thread_id", "thread_id")
+    __slots__ = ("active", "frames", "gil", "locals", "loop", "name", "objects", "os_thread_id", "tasks", "thread_id")
 
     def __init__(self, fields: "dict[str, Any]", names: "frozenset[str]" = frozenset()) -> None:
         self.thread_id = _number(fields.get("thread_id"))
@@ -79,6 +82,8 @@ class PythonThread(object):
         self.frames = _cut([_frame(frame) for frame in frames])
         readable = frames if len(frames) <= MAX_FRAMES else []
         self.locals = _locals(readable, names) if names else []
+        self.loop = loop_variables(readable) if names else []
+        self.tasks: "list[dict[str, Any]] | None" = None
         self.objects = _objects(readable) if any("." in name for name in names) else []
 
 

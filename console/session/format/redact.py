@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...core.bus import Published
-from ...records import KINDS, Finding, Job, Node, NodeState, Process, RankStat, RawRecord, Stack
+from ...records import KINDS, Finding, Job, Node, NodeState, Process, RankStat, RawRecord, Stack, StackFrame
 from ...text.secrets import (
     HIDDEN,
     SUSPECT,
@@ -67,12 +67,19 @@ class Redactor:
             values = tuple(
                 replace(local, value=value_without_secrets(local.name, local.value)) for local in record.locals
             )
-        frames = record.frames
-        if frames is not None and any(frame.source and SUSPECT.search(frame.source) for frame in frames):
-            frames = tuple(
-                replace(frame, source=without_secrets(frame.source)) if frame.source else frame for frame in frames
-            )
-        return _with(_in_texts(record), locals=values, frames=frames)
+        frames, tasks = record.frames, record.tasks
+        if frames is not None:
+            frames = _frames(frames)
+        if tasks is not None:
+            tasks = tuple(replace(task, name=without_secrets(task.name), frames=_frames(task.frames)) for task in tasks)
+        return _with(_in_texts(record), locals=values, frames=frames, tasks=tasks)
+
+
+def _frames(frames: tuple[StackFrame, ...]) -> tuple[StackFrame, ...]:
+    """The frames with secrets hidden in their source lines."""
+    if not any(frame.source and SUSPECT.search(frame.source) for frame in frames):
+        return frames
+    return tuple(replace(frame, source=without_secrets(frame.source)) if frame.source else frame for frame in frames)
 
 
 #: Fields of free text in any kind of record.

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from gconsole.records import (
+    AsyncTask,
     Failure,
     Local,
     Log,
@@ -123,6 +124,9 @@ def test_locals_are_recorded_only_on_request_and_secret_ones_are_redacted():
 def test_a_line_of_source_that_holds_a_secret_is_redacted():
     record = stack(frames=(StackFrame("f", "a.py", 1, source='login(token="hf_AbCdEfGhIjKlMnOpQrSt")'),))
     assert "AbCdEf" not in Redactor()(record).frames[0].source
+    task = AsyncTask(name="GET https://u:planted@h/", frames=record.frames)
+    redacted = Redactor()(stack(tasks=(task,))).tasks[0]
+    assert "AbCdEf" not in redacted.frames[0].source and "planted" not in redacted.name
 
 
 def test_logs_marks_and_failures_are_redacted_too():
