@@ -342,9 +342,11 @@ def _detailed(
         and (evidence.is_stuck or options.native or (evidence.may_spin and not options.is_automatic))
         for node, pid, _ in evidence.native
     }
-    if not variables and not native:
+    loops = {(node, pid) for evidence in missing if evidence.is_stuck for node, pid, _ in evidence.tasks}
+    if not variables and not native and not loops:
         return _further(options, sockets, peers)
     return CaptureRequest(
-        new_capture(), options.jobs, only=tuple(sorted(variables | native)), locals=(*VARIABLES, *options.locals),
-        native=tuple(sorted(native)), sockets=sockets, peers=peers,
+        new_capture(), options.jobs, only=tuple(sorted(variables | native | loops)),
+        locals=(*VARIABLES, *options.locals), native=tuple(sorted(native)), sockets=sockets, peers=peers,
+        tasks=bool(loops),
     )  # fmt: skip

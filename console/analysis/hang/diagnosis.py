@@ -12,6 +12,7 @@ from ...records import Confidence
 from ...text.format import plural, seconds
 from ..stacks.frame_models import FrameClass
 from . import wording
+from .await_chains import in_event_loop
 from .job_view import JobView, job_view_of
 from .progress import LEAST_COMPUTES_S, Stillness, Straggler, stillness, straggler, works
 from .rank_state import WAITING, RankState
@@ -50,6 +51,7 @@ class MissingEvidence(msgspec.Struct, frozen=True):
     is_stuck: bool  # the job is stalled, so pausing a process for native frames costs nothing
     may_spin: bool = False  # ranks sleep while the others may poll for them: native frames would tell
     sockets: tuple[tuple[str, str], ...] = ()  # (local, remote) of TCP ends whose holders would decide
+    tasks: tuple[ProcessKey, ...] = ()  # processes that wait in an event loop, whose tasks would decide
     peers: tuple[ProcessId, ...] = ()  # processes outside of the job whose waits would decide
 
 
@@ -251,8 +253,15 @@ def _missing_evidence(view: JobView, still: Stillness) -> MissingEvidence:
     variables = [state.key for state in waits if state.locals is None]
     return MissingEvidence(
         still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]),
-        still.is_stuck, still.may_spin, _wanted_ends(view), _wanted_peers(view),
+        still.is_stuck, still.may_spin, _wanted_ends(view), _in_event_loops(view), _wanted_peers(view),
     )  # fmt: skip
+
+
+def _in_event_loops(view: JobView) -> tuple[ProcessKey, ...]:
+    """The ranks, and processes below them, that wait in an event loop whose tasks were not read."""
+    states = (*view.states, *(worker for workers in view.workers.values() for worker in workers))
+    waiting = (state.key for state in states if state.tasks is None and in_event_loop(state.trace))
+    return tuple(sorted(waiting)[:MOST_LOCALS])
 
 
 def _waits_outside(view: JobView) -> list[RankState]:

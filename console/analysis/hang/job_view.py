@@ -18,6 +18,7 @@ from ..jobs import MissingRank
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Reader, native_classes
 from ..stacks.training_threads import training_role
+from .await_chains import executor_thread, with_tasks
 from .gpu_activity import GpuState, gpu_states
 from .handlers import background_thread, handler_thread, waits_for_pool
 from .rank_state import WAITING, RankState, rank_state_of, samples_by_process, with_place
@@ -259,7 +260,7 @@ def job_view_of(evidence: Evidence) -> JobView:
     workers: dict[int, list[RankState]] = {}
     by_process = samples_by_process(stacks)
     peers = [
-        rank_state_of(key, samples, reader, natives, None)
+        with_tasks(rank_state_of(key, samples, reader, natives, None), samples, reader, None)
         for key, samples in by_process.items()
         if samples[-1].main.role == PEER
     ]
@@ -276,7 +277,12 @@ def job_view_of(evidence: Evidence) -> JobView:
     def state_of(key: ProcessKey, thread: Stack | None = None) -> RankState:
         samples = by_process[key]
         state = rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role, thread)
-        return with_place(state, samples, evidence.places.get(key))
+        state = with_place(state, samples, evidence.places.get(key))
+        if thread is not None:
+            return state
+        state = with_tasks(state, samples, reader, processes)
+        worker = executor_thread(state, samples, reader)
+        return state if worker is None else replace(state_of(key, worker), tasks=state.tasks)
 
     of_process = {key: state_of(key) for key, samples in by_process.items() if samples[-1].main.role != PEER}
     least_s = evidence.min_frozen_s

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ...records import Local, Place, Stack, StackFrame, StackStatus, WaitTarget
+from ...records import AsyncTask, Local, Place, Stack, StackFrame, StackStatus, WaitTarget
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import (
     Call,
@@ -149,6 +149,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     by_library: bool = False  # it waits through the I/O threads of a library
     outside: tuple[ProcessId, ...] = ()  # processes outside of the job that can end its wait
     has_unknown_end: bool = False  # it may also wait for a process outside of the job
+    tasks: tuple[AsyncTask, ...] | None = None  # of the event loop that its analysed thread waits in; None: not read
     locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
     classes: tuple[FrameClass, ...] = ()  # one per readable sample
 

@@ -11,6 +11,7 @@ from ...records import WaitTarget
 from ...text.format import plural, seconds, size
 from ...text.nodeset_fold import fold_numbers
 from ..stacks.frame_models import FrameClass
+from .await_chains import task_lines
 from .job_view import JobView, WaitGroup
 from .rank_state import WAITING, RankState
 from .verdict import Site
@@ -373,6 +374,7 @@ def evidence_of(view: JobView, culprits: Sequence[RankState]) -> tuple[str, ...]
     lines.append(_stacks_line(view))
     lines += _waiting_lines(view, culprits)
     lines += _edge_lines(view)
+    lines += task_lines((*culprits, *view.behind, *view.peers, *view.states))
     lines += _gpu_lines(view)
     for source in view.evidence.collectives:
         for absence in source.absences:
