@@ -331,7 +331,10 @@ class ObjectMemory(object):
         return kind
 
     def _bases(self, kind: "_Type") -> "list[_Type]":
-        return [self._type(base) for base in self._mro(kind)]
+        bases = kind.bases
+        if bases is None:
+            bases = kind.bases = [self._type(base) for base in self._mro(kind)]
+        return bases
 
     def _mro(self, kind: "_Type") -> "tuple[int, ...]":
         mro = self._pointer(kind.address + _MRO)
@@ -372,7 +375,7 @@ class ObjectMemory(object):
 class _Type(object):
     """The members of a PyTypeObject that are used here."""
 
-    __slots__ = ("address", "basicsize", "dictoffset", "flags", "meta", "name", "name_at")
+    __slots__ = ("address", "bases", "basicsize", "dictoffset", "flags", "meta", "name", "name_at")
 
     def __init__(self, address: int, data: bytes) -> None:
         self.address = address
@@ -381,5 +384,6 @@ class _Type(object):
         self.flags = int(struct.unpack_from("<Q", data, _FLAGS)[0])
         self.dictoffset = int(struct.unpack_from("<q", data, _DICTOFFSET)[0])
         self.name = ""
+        self.bases: "list[_Type] | None" = None
         if address & 7 or not 16 <= self.basicsize <= 1 << 20:
             raise Unreadable("no type")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .py_spy import Frame
 
 #: Bounds of one process: tasks examined, tasks kept and their frames, frames of one task, reads of memory.
-MAX_EXAMINED, MAX_TASKS, MAX_FRAMES, MAX_DEPTH, MAX_MEMORY_READS = 512, 64, 512, 32, 40000
+MAX_EXAMINED, MAX_TASKS, MAX_FRAMES, MAX_DEPTH, MAX_MEMORY_READS = 256, 64, 512, 32, 20000
 #: Members of one set; tasks that one task waits for; variables of the frames that run a loop.
 MAX_MEMBERS, MAX_AWAITED, MAX_VARIABLES = 65536, 16, 16
 #: What a future is called whose result another thread computes.
@@ -50,6 +50,7 @@ class Task(object):
         self.awaits = ""
         self.awaited: "list[int]" = []  # addresses of the tasks that it waits for
         self.lock = 0  # address of the lock that it waits for
+        self.end = 0  # address of what the innermost coroutine awaits
         self.fd: "int | None" = None
         self.is_main = False
 
@@ -69,7 +70,6 @@ class TaskMemory(CoroutineMemory):
 
         The main task is the one that the thread runs until its end. `variables` are those of `loop_variables`.
         """
-        self._left, self._way = MAX_MEMORY_READS, []
         try:
             earlier = {task.address: task for task in self._tasks(variables)}
             tasks = self._tasks(variables)
@@ -79,20 +79,36 @@ class TaskMemory(CoroutineMemory):
 
     def _tasks(self, variables: "Sequence[tuple[str, int]]") -> "list[Task]":
         """Raises Unreadable where neither a loop nor a main task is found."""
+        self._left, self._way = MAX_MEMORY_READS, []
         source = next((address for name, address in variables if name == _LOOP), 0)
         main = next((address for name, address in variables if name != _LOOP), 0)
-        addresses = list(self._all_tasks(source, self._loop_of(source))) if source else []
-        tasks = [task for task in (self._task(address) for address in addresses) if task is not None]
-        if main and not any(main in (task.address, task.coroutine) for task in tasks):
-            task = self._task(main)
-            tasks += [task] if task is not None else []
         mains = self._gathered(main) if main else []
+        tasks: "list[Task]" = []
+        self._add(tasks, mains)
+        self._add(tasks, list(self._all_tasks(source, self._loop_of(source))) if source else [])
+        coroutines = {task.coroutine for task in tasks if task.address != task.coroutine}
+        tasks = [task for task in tasks if task.address not in coroutines]  # the main one, of which it is that
         for task in tasks:
             task.is_main = task.address in mains or task.coroutine in mains
         if not source and not tasks:
             raise Unreadable("no event loop")
         self._follow_locks(tasks)
+        self._follow_callbacks(tasks)
         return tasks
+
+    def _add(self, tasks: "list[Task]", addresses: "Sequence[int]") -> None:
+        """Add the tasks at these addresses, and those that they wait for, as many as are examined."""
+        read = {task.address for task in tasks}
+        pending = list(reversed(addresses))
+        while pending and len(read) < MAX_EXAMINED:
+            address = pending.pop()
+            if address in read:
+                continue
+            read.add(address)
+            task = self._task(address)
+            if task is not None:
+                tasks.append(task)
+                pending += reversed(task.awaited)
 
     def _gathered(self, main: int) -> "list[int]":
         """What the thread runs until its end: one task, or those that it gathers."""
@@ -261,7 +277,7 @@ class TaskMemory(CoroutineMemory):
             task.frames.pop()  # a future of Python
             address = frame.variables[0]
             frame = task.frames[-1] if task.frames else frame
-        kind = self._type_of(address)
+        kind, task.end = self._type_of(address), address
         task.awaits = printable(kind.name.rpartition(".")[2], MAX_NAME)
         if any(base.name.rpartition(".")[2] in ("Task", "_PyTask") for base in self._bases(kind)):
             task.awaited.append(address)
@@ -270,12 +286,21 @@ class TaskMemory(CoroutineMemory):
             task.awaited += [self._referent(child) for child in children][:MAX_AWAITED]
         except Unreadable:
             pass
-        for outer in task.frames:
-            if outer.is_in("locks", "acquire") and outer.variables:
+        for outer in (frame for frame in task.frames if frame.variables):
+            if outer.is_in("locks", "acquire"):
                 task.lock = outer.variables[0]
+            elif outer.is_in("tasks", "_wait_for_one") and self._version >= (3, 13):
+                task.awaited += self._todo_of(outer.variables[0])[:MAX_AWAITED]
         task.fd = self._descriptor(frame)
         if task.awaits == "Future" and self._is_of_thread(address):
             task.awaits = OF_THREAD
+
+    def _todo_of(self, iterator: int) -> "list[int]":
+        """The tasks of as_completed that have not ended, from Python 3.13 on."""
+        try:
+            return list(self._members(self._attribute(iterator, "_todo")))
+        except Unreadable:
+            return []
 
     def _awaited_through(self, kind: str, address: int, frame: "CoroutineFrame") -> "Sequence[int]":
         """The tasks behind gather, wait, wait_for and a task group. Raises Unreadable."""
@@ -300,22 +325,53 @@ class TaskMemory(CoroutineMemory):
                     return None
                 number = int(struct.unpack("<i", self._read(frame.variables[1] + 16, 4))[0])
             else:
-                transport = self._attribute(frame.variables[0], "_transport")
-                number = self._integer(self._attribute(transport, "_sock_fd"))
+                number = self._integer(self._attribute(self._transport(frame.variables[0]), "_sock_fd"))
         except (Unreadable, struct.error):
             return None
         return number if 0 <= number < 1 << 31 else None
 
+    def _transport(self, stream: int) -> int:
+        """The transport of a stream of asyncio or aiohttp. Raises Unreadable."""
+        for name in ("_transport", "transport"):
+            try:
+                return self._attribute(stream, name)
+            except Unreadable:
+                continue
+        return self._attribute(self._attribute(stream, "_protocol"), "transport")
+
     def _is_of_thread(self, future: int) -> bool:
         """Whether the first callback of a future of C is the one that asyncio.wrap_future adds."""
         try:
-            callback = self._pointer(future + 24)
-            if self._type_of(callback).name != "function":
-                return False
-            name = self._pointer(callback + (64 if self._version == (3, 9) else 32))
-            return self.text_of(name) == "_call_check_cancel"
+            return self._callback(future)[0] == "_call_check_cancel"
         except Unreadable:
             return False
+
+    def _callback(self, future: int) -> "tuple[str, int]":
+        """(name, closure) of the function that is the first callback of a future of C. Raises Unreadable."""
+        callback = self._pointer(future + 24)
+        if self._type_of(callback).name != "function":
+            raise Unreadable("callback")
+        name, closure = (64, 48) if self._version == (3, 9) else (32, 72)
+        return self.text_of(self._pointer(callback + name)), self._number(callback + closure)
+
+    def _follow_callbacks(self, tasks: "Sequence[Task]") -> None:
+        """Whoever waits for a future, or for a queue, that asyncio's callback of a task fills waits for that task.
+
+        Those are the callbacks of shield, wait and as_completed; what they fill is in their closures.
+        """
+        fill: "dict[int, list[int]]" = {}
+        for task in tasks:
+            try:
+                name, closure = self._callback(task.address) if self._base_of_c(task.address) else ("", 0)
+                for cell in self._members(closure) if name in ("_inner_done_callback", "_on_completion") else ():
+                    if self._type_of(cell).name == "cell":
+                        fill.setdefault(self._number(cell + 16), []).append(task.address)
+            except Unreadable:
+                continue
+        for task in tasks:
+            queues = [frame.variables[0] for frame in task.frames if frame.variables and frame.is_in("queues", "get")]
+            for target in [task.end] + queues:
+                task.awaited += [other for other in fill.get(target, ()) if other != task.address]
 
     def _follow_locks(self, tasks: "Sequence[Task]") -> None:
         """Whoever waits for a lock waits for the task that is inside of `async with` of it.

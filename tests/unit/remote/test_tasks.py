@@ -57,6 +57,17 @@ async def limited():
 async def several():
     await asyncio.wait({asyncio.ensure_future(queue()), asyncio.ensure_future(fetch())})
 
+async def shielded():
+    await asyncio.shield(asyncio.ensure_future(queue()))
+
+async def first():
+    for run in asyncio.as_completed([queue()]):
+        await run
+
+async def group():
+    async with asyncio.TaskGroup() as members:
+        members.create_task(queue())
+
 class Endless:
     def __await__(self):
         yield from asyncio.get_event_loop().create_future().__await__()
@@ -71,7 +82,10 @@ async def main():
         pair[0].setblocking(False)
     lock = asyncio.Lock()
     runs = dict(fetch=fetch(), queue=queue(), hold=hold(lock), stream=stream(kept[0][0]), receive=receive(kept[1][0]),
-                thread=thread(), over=over(), limited=limited(), several=several(), own=own())
+                thread=thread(), over=over(), limited=limited(), several=several(), own=own(),
+                shielded=shielded(), first=first())
+    if hasattr(asyncio, "TaskGroup"):
+        runs["group"] = group()
     members = [asyncio.ensure_future(run) for run in runs.values()]
     for member, name in zip(members, runs):
         member.set_name(name)
@@ -134,9 +148,13 @@ def test_tasks_are_read_with_their_places_and_what_they_await(ranks, tmp_path, i
     main = read[0]
     assert main.is_main and [task.is_main for task in read].count(True) == 1
     assert own(main, lines) == [("main", "await asyncio.gather(*members)")] and main.awaits == "_GatheringFuture"
-    assert {read[index].name for index in main.tasks} == {*EXPECTED, "limited", "several"}
+    others = {"limited", "several", "shielded", "first"}
+    assert {read[index].name for index in main.tasks} - {"group"} == {*EXPECTED, *others}
     inner = {own(read[index], lines)[-1] for index in by_name["several"].tasks}
     assert inner == {("queue", "await asyncio.Queue().get()"), ("fetch", "await future")}
+    for name in ("shielded", "first", *(["group"] if "group" in by_name else ())):
+        (index,) = by_name[name].tasks
+        assert own(read[index], lines) == [("queue", "await asyncio.Queue().get()")], name
     limited = by_name["limited"]
     innermost = read[limited.tasks[0]] if limited.tasks else limited  # a task of its own before Python 3.12
     assert own(innermost, lines)[-1] == ("queue", "await asyncio.Queue().get()")
@@ -185,7 +203,7 @@ def test_at_most_64_tasks_are_kept_those_that_main_waits_for_first(ranks, tmp_pa
 import asyncio, sys
 async def rest(): await asyncio.sleep(600)
 async def main():
-    others = [asyncio.ensure_future(rest()) for _ in range(300)]
+    others = [asyncio.ensure_future(rest()) for _ in range(3000)]
     others[-1].set_name("zz")
     await asyncio.sleep(0)
     sys.stdout.write("ready\\n"); sys.stdout.flush()
