@@ -63,6 +63,7 @@ class AsyncTask(msgspec.Struct, frozen=True, omit_defaults=True):
     awaits: str = ""  # type of what the innermost coroutine awaits: Future, Task, …; empty: unknown, or it starts
     tasks: tuple[Count, ...] = ()  # positions of the tasks that it waits for: itself, by gather, wait or a lock
     fd: Count | None = None  # descriptor of the connection that it waits for, if known
+    wakes_in_s: Float | None = None  # s; its sleep ends by itself by then; None: no sleep, or unknown
     is_main: bool = False  # the thread runs its event loop until this task ends
 
 

@@ -8,6 +8,7 @@ Structures: Modules/_asynciomodule.c, Objects/setobject.c and genobject.c of CPy
 
 import re
 import struct
+import time
 
 from ..proc.procfs import printable
 from .coroutines import MAX_NAME, CoroutineMemory
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 MAX_EXAMINED, MAX_TASKS, MAX_FRAMES, MAX_DEPTH, MAX_MEMORY_READS = 256, 64, 512, 32, 20000
 #: Members of one set; tasks that one task waits for; variables of the frames that run a loop.
 MAX_MEMBERS, MAX_AWAITED, MAX_VARIABLES = 65536, 16, 16
+#: Seconds. Later instants are not those of a timer.
+MAX_INSTANT_S = 1e10
 #: What a future is called whose result another thread computes.
 OF_THREAD = "concurrent.futures.Future"
 #: Files whose functions run an event loop, and their variables: the loop or its runner, and what it runs until its end.
@@ -52,6 +55,7 @@ class Task(object):
         self.lock = 0  # address of the lock that it waits for
         self.end = 0  # address of what the innermost coroutine awaits
         self.fd: "int | None" = None
+        self.wakes_at_s: "float | None" = None  # time.monotonic() at which its sleep ends
         self.is_main = False
 
     def as_frames(self) -> "tuple[Frame, ...]":
@@ -291,9 +295,24 @@ class TaskMemory(CoroutineMemory):
                 task.lock = outer.variables[0]
             elif outer.is_in("tasks", "_wait_for_one") and self._version >= (3, 13):
                 task.awaited += self._todo_of(outer.variables[0])[:MAX_AWAITED]
+        if frame.is_in("tasks", "sleep"):
+            task.wakes_at_s = self._end_of_sleep(frame)
         task.fd = self._descriptor(frame)
         if task.awaits == "Future" and self._is_of_thread(address):
             task.awaits = OF_THREAD
+
+    def _end_of_sleep(self, frame: "CoroutineFrame") -> "float | None":
+        """When the timer of asyncio.sleep expires, a variable of it; None if unknown, as of uvloop's timers."""
+        for address in frame.variables:
+            try:
+                if address and self._type_of(address).name.rpartition(".")[2] == "TimerHandle":
+                    when = self._attribute(address, "_when")
+                    if self._type_of(when).name == "float":
+                        instant = float(struct.unpack("<d", self._read(when + 16, 8))[0])
+                        return instant if 0.0 <= instant < MAX_INSTANT_S else None
+            except Unreadable:
+                continue
+        return None
 
     def _todo_of(self, iterator: int) -> "list[int]":
         """The tasks of as_completed that have not ended, from Python 3.13 on."""
@@ -402,6 +421,7 @@ def to_fields(
     return [
         {
             "name": task.name, "frames": encode(task.as_frames()), "awaits": task.awaits, "fd": task.fd,
+            "wakes_in_s": None if task.wakes_at_s is None else round(max(0.0, task.wakes_at_s - time.monotonic()), 2),
             "tasks": sorted({index_of[address] for address in task.awaited if address in index_of})[:MAX_AWAITED],
             "is_main": task.is_main,
         }

@@ -295,6 +295,11 @@ JOBS: tuple[LabelledJob, ...] = (
         _no_culprit("moving", "slow", "undecided", kinds=("none", "straggler"), may_name=(1,), decidable=False),
         watched="6s",
     ),
+    LabelledJob(
+        "asyncio_pauses",
+        _no_culprit("moving", "slow", "undecided", kinds=("none", "straggler"), may_name=(1,), decidable=False),
+        watched="6s",
+    ),
     LabelledJob("idle_between_epochs", _QUIET),
     LabelledJob("evaluates_meanwhile", _WORKS_FOR_ALL),
     LabelledJob("checkpoint_moves", _WORKS_FOR_ALL),

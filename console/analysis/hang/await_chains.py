@@ -69,7 +69,8 @@ def with_tasks(
     cls = _class_of(chain.end, path) if chain.end is not None else None
     if cls is None:
         cls = state.cls if path.cls is None else path.cls
-    state = replace(state, trace=path._replace(in_user=False), cls=cls)
+    wakes_in_s = chain.end.wakes_in_s if chain.end is not None and cls == "sleep" else None
+    state = replace(state, trace=path._replace(in_user=False), cls=cls, wakes_in_s=wakes_in_s)
     if cls == "sleep" or (state.by_library and all(_ends_in_loop(task, reader) for task in newest)):
         targets: tuple[WaitTarget, ...] = ()
     else:

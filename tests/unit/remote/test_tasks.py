@@ -158,6 +158,8 @@ def test_tasks_are_read_with_their_places_and_what_they_await(ranks, tmp_path, i
     limited = by_name["limited"]
     innermost = read[limited.tasks[0]] if limited.tasks else limited  # a task of its own before Python 3.12
     assert own(innermost, lines)[-1] == ("queue", "await asyncio.Queue().get()")
+    assert 0 < 600 - by_name["hold"].wakes_in_s < 300
+    assert {task.name for task in read if task.wakes_in_s is not None} == {"hold", "over"}
     folder = Path(f"/proc/{ranks.processes[0].pid}/fd")
     for name in ("stream", "receive"):
         assert str((folder / str(by_name[name].fd)).readlink()).startswith("socket:"), name

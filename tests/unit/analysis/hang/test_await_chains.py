@@ -204,3 +204,9 @@ def test_queue_is_filled_through_a_library_only_if_a_task_waits_for_one(others, 
     assert (1 in judged.view.waited_for) == waits
     if not waits:
         assert (judged.verdict.kind, names(judged.verdict)) == ("rank_missing", [(1, "python_lock")])
+
+
+@pytest.mark.parametrize(("left_s", "state"), [(9.0, "undecided"), (3600.0, "hung"), (None, "hung")])
+def test_rank_whose_task_sleeps_is_given_time_if_the_sleep_is_about_to_end(left_s, state):
+    sleeps = AsyncTask(name="a", frames=(RUN, SLEEP), awaits="Future", is_main=True, wakes_in_s=left_s)
+    assert waiting(sleeps).verdict().state == state
