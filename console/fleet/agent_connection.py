@@ -13,8 +13,10 @@ import msgspec
 from ..config.model import NodeConfig
 from ..config.sections import AgentConfig
 from ..core.bus import Hub, Published
+from ..records import Stack
 from ..text.logs import internal_error
 from ..text.sanitize import printable
+from ..text.secrets import SUSPECT, without_secrets
 from ..transport import errors
 from ..transport.transport import Channel, Unacked
 from . import quotas
@@ -140,7 +142,7 @@ class AgentConnection:
             else:
                 self._read_line(line, rx, records)
         if records:
-            self._hub.publish(records)
+            self._hub.publish([_without_secrets(record) for record in records])
             if self._node.agent.linger_s > 0:
                 self._acknowledge()
 
@@ -304,3 +306,15 @@ def _explain_start(exit_status: int | None, because: str, words: LastWords, agen
         f"agent failed to start (status {exit_status}){words}",
         f"log in to the node and check that {python} starts and that no login script ends the shell",
     )
+
+
+def _without_secrets(record: Published) -> Published:
+    """The record; the source lines of a stack without secrets: views, verdicts, findings and reports quote them."""
+    frames = record.frames if isinstance(record, Stack) else None
+    if frames is None or not any(frame.source and SUSPECT.search(frame.source) for frame in frames):
+        return record
+    hidden = (
+        msgspec.structs.replace(frame, source=without_secrets(frame.source)) if frame.source else frame
+        for frame in frames
+    )
+    return msgspec.structs.replace(record, frames=tuple(hidden))

@@ -4,7 +4,9 @@ A rank without worker server, dump or log, on a node without RAS, makes no recor
 and environment.
 """
 
+import functools
 import os
+import struct
 import threading
 import time
 
@@ -40,6 +42,16 @@ MAX_EARLIER, MIN_EARLIER = 4096, 64
 _sent: "dict[tuple[int, int, str], int]" = {}
 _MAX_SENT = 4096
 VARIABLES = flight_recorder_sources.VARIABLES + nccl_ras.VARIABLES + nccl_log.VARIABLES
+#: What a child parses, by its number.
+_DUMP, _RAS, _LOG, _INSPECTOR = range(4)
+_PARSERS: "tuple[Callable[[bytes, float], Any], ...]" = (
+    lambda data, deadline: _with_unsent(data, deadline),
+    lambda data, _: nccl_ras.parse(data),
+    lambda data, _: nccl_log.parse_log(data),
+    lambda data, _: nccl_log.parse_inspector(data),
+)
+#: Of a dump: the last operation that was sent, and how many earlier ones are sent at most.
+_SINCE = struct.Struct("=qq")
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
@@ -73,6 +85,7 @@ class CollectivesReader(object):
         self._lock = threading.Lock()
         self._ras: "dict[str, ListeningSocket]" = {}  # by job
         self._thread: "threading.Thread | None" = None
+        self._parsers: "dict[int | None, limited.Parser]" = {}  # by uid of those whose input they parse
         self._logged: "list[tuple[RankRef, Mapping[str, str]]]" = []  # ranks whose environment names logs
 
     def start(self) -> None:
@@ -93,10 +106,16 @@ class CollectivesReader(object):
         ]
         for worker in workers:
             worker.start()
-        for worker in workers:
-            worker.join(max(0.1, self._deadline - time.monotonic() + 0.5))
-        self._read_ras()
-        self._read_logs()
+        try:
+            for worker in workers:
+                worker.join(max(0.1, self._deadline - time.monotonic() + 0.5))
+            self._read_ras()
+            self._read_logs()
+        finally:
+            with self._lock:
+                parsers = list(self._parsers.values())
+            for parser in parsers:
+                parser.close()
 
     def _work(self, queue: "list[RankRef]") -> None:
         while True:
@@ -146,7 +165,7 @@ class CollectivesReader(object):
                 raise SourceError("timed_out", "the rank is stopped, so its worker server cannot respond")
             listeners = flight_recorder_sources.find_sockets(self._procfs, rank.pid, threads)
             data = flight_recorder_sources.read_dumps(self._procfs, listeners, deadline)
-            dumps = [(self._parse(dump, deadline), len(dump)) for dump in data]
+            dumps = [(self._parse(rank, "worker_server", dump, deadline), len(dump)) for dump in data]
         except GONE + (PermissionError,):
             return False
         except SourceError as error:
@@ -178,7 +197,7 @@ class CollectivesReader(object):
             for path in flight_recorder_sources.paths(env, number):
                 dump = dump or flight_recorder_sources.read_file(self._procfs, rank.pid, uid, path, started)
             if dump is not None:
-                parsed = self._parse(dump.data, deadline)
+                parsed = self._parse(rank, "fr_dump", dump.data, deadline)
                 took = int((time.monotonic() - began) * 1e9)
                 self._post_dump(rank, "fr_dump", parsed, dump.written, took, len(dump.data))
         except GONE:
@@ -189,10 +208,25 @@ class CollectivesReader(object):
         except ValueError as error:
             self._post_failure(rank, "fr_dump", SourceError("unreadable", "its dump: %s" % error))
 
-    def _parse(self, data: bytes, deadline: float) -> "FlightRecorderDump":
-        """A dump. Raises ValueError."""
-        dump = flight_recorder.FlightRecorderDump
-        return limited.parse(dump, lambda data: flight_recorder.parse(data, deadline), data)
+    def _parse(self, rank: "RankRef", source: str, data: bytes, deadline: float) -> "FlightRecorderDump":
+        """A dump, of whose earlier operations only those that will be sent. Raises ValueError."""
+        last = _sent.get((rank.pid, rank.start_ticks, source), -1)
+        data = _SINCE.pack(last, self._most_earlier) + data
+        return self._parser(rank.pid).parse(_DUMP, flight_recorder.FlightRecorderDump, data, deadline)
+
+    @property
+    def _most_earlier(self) -> int:
+        """Earlier operations that are sent of one rank."""
+        return max(MIN_EARLIER, MAX_EARLIER // max(1, len(self._ranks)))
+
+    def _parser(self, pid: "int | None") -> "limited.Parser":
+        """The child that parses what the user of a process wrote."""
+        try:
+            uid = None if pid is None else self._procfs.status(pid).uid
+        except (OSError, ValueError):
+            uid = None
+        with self._lock:
+            return self._parsers.setdefault(uid, limited.Parser(_PARSERS))
 
     def _started_ns(self, rank: "RankRef") -> "int | None":
         """CLOCK_REALTIME of the rank's start, ns; None if the uptime cannot be read."""
@@ -208,7 +242,8 @@ class CollectivesReader(object):
             began = stamps.realtime_ns()
             deadline = min(self._deadline, time.monotonic() + RANK_TIMEOUT_S)
             try:
-                status, size = nccl_ras.query_status(self._procfs, listener, deadline, pids)
+                parser = functools.partial(self._parse_ras, self._parser(listener.pid))
+                status, size = nccl_ras.query_status(self._procfs, listener, deadline, pids, parser)
             except SourceError as error:
                 self._post_failure(ranks[0], "ras", error)
                 continue
@@ -219,6 +254,9 @@ class CollectivesReader(object):
             }  # fmt: skip
             self._post_batches([("pg_status", dict(about, **group)) for group in status.groups])
 
+    def _parse_ras(self, parser: "limited.Parser", data: bytes) -> "nccl_ras.RasStatus":
+        return parser.parse(_RAS, nccl_ras.RasStatus, data, self._deadline)
+
     def _read_logs(self) -> None:
         by_pid: "dict[int, RankRef]" = {}
         for rank in self._ranks:
@@ -227,11 +265,14 @@ class CollectivesReader(object):
             if time.monotonic() > self._deadline:
                 return
             try:
-                if pid is None:
-                    tail = nccl_log.read_tail(path, source)
-                else:
-                    tail = nccl_log.read_log_of(self._procfs, pid, path, source, uid)
-                self._post_tail(tail, by_pid)
+                file = nccl_log.read_tail(path) if pid is None else nccl_log.read_log_of(self._procfs, pid, path, uid)
+                number = _INSPECTOR if source == "inspector" else _LOG
+                log = self._parser(pid).parse(number, nccl_log.LogEntries, file.text_for(source), self._deadline)
+                self._post_tail(nccl_log.LogTail(source, log, file), by_pid)
+            except ValueError as error:
+                problem = SourceError("unreadable", "%s: %s" % (path, error))
+                if self._ranks:
+                    self._post_failure(self._ranks[0], source, problem)
             except SourceError as error:
                 if self._ranks:
                     self._post_failure(self._ranks[0], source, error)
@@ -291,7 +332,7 @@ class CollectivesReader(object):
             "reason": "; ".join(dump.problems)[:500] or None,
         }
         groups = dump.groups or [{"entries": dump.held}]
-        self._post_batches([("pg_status", dict(head, **dict(group, **about))) for group in groups])
+        self._post_batches([("pg_status", dict(group, **dict(head, **about))) for group in groups])
         self._post_batches([("collective", dict(entry, **head)) for entry in dump.entries])
         head.update(frames=None, is_earlier=True)
         self._post_batches([("collective", dict(entry, **head)) for entry in earlier])
@@ -299,9 +340,8 @@ class CollectivesReader(object):
     def _unsent(self, rank: "RankRef", source: str, dump: "FlightRecorderDump") -> "list[dict[str, Any]]":
         """The newest earlier operations that no capture has sent as finished ones."""
         key = (rank.pid, rank.start_ticks, source)
-        last = _sent.get(key, -1)
-        most = max(MIN_EARLIER, MAX_EARLIER // max(1, len(self._ranks)))
-        unsent = [entry for entry in dump.earlier if entry["record_id"] is not None and entry["record_id"] > last]
+        last, most = _sent.get(key, -1), self._most_earlier
+        unsent = _after(dump.earlier, last)
         numbers = [entry["record_id"] for entry in dump.entries if entry["record_id"] is not None]
         pending = [
             entry["record_id"] for entry in dump.entries if entry["record_id"] is not None and not entry["retired"]
@@ -319,6 +359,18 @@ class CollectivesReader(object):
     def _post_batches(self, facts: "Facts") -> None:
         for start in range(0, len(facts), _BATCH):
             self._post(facts[start : start + _BATCH])
+
+
+def _with_unsent(data: bytes, deadline: float) -> "FlightRecorderDump":
+    """The dump behind two numbers: the last operation that was sent, and how many earlier ones are sent at most."""
+    last, most = _SINCE.unpack_from(data)
+    dump = flight_recorder.parse(data[_SINCE.size :], deadline)
+    dump.earlier = [dict(entry, frames=None) for entry in _after(dump.earlier, last)[-most:]]
+    return dump
+
+
+def _after(entries: "list[dict[str, Any]]", last: int) -> "list[dict[str, Any]]":
+    return [entry for entry in entries if entry["record_id"] is not None and entry["record_id"] > last]
 
 
 def _queries_ras(rank: "RankRef", ranks: "Iterable[RankRef]") -> bool:

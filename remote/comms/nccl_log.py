@@ -28,17 +28,28 @@ MAX_NAMES = 20_000
 MAX_HEAD = 1 << 18
 
 
-class LogTail(object):
-    """Operations of one log: `source` nccl_log or inspector, bytes read, time of the last write (ns)."""
+class LogFile(object):
+    """The ends of one log: bytes read, time of the last write (ns)."""
 
-    def __init__(
-        self, source: str, entries: "list[dict[str, Any]]", size: int, written: int, problem: "str | None"
-    ) -> None:
-        self.source = source
-        self.entries = entries
-        self.size = size
-        self.written = written
-        self.problem = problem
+    def __init__(self, path: str, ends: "tuple[bytes, bytes, int, int]") -> None:
+        self.path = path
+        self.head, self.tail, self.size, self.written = ends
+
+    def text_for(self, source: str) -> bytes:
+        """What is parsed: of a log of NCCL also its beginning, which has the Init lines of the communicators."""
+        return self.tail if source == "inspector" else self.head + b"\n" + self.tail
+
+
+class LogTail(object):
+    """Operations of one log: `source` nccl_log or inspector; `problem`: what is missing."""
+
+    def __init__(self, source: str, log: "LogEntries", file: "LogFile") -> None:
+        self.source, self.entries = source, log.entries
+        self.size, self.written = file.size, file.written
+        form = "%d operations in %s without the Init lines of their communicators"
+        if source == "inspector":
+            form = "%d malformed lines in %s"
+        self.problem = form % (log.bad, file.path) if log.bad else None
 
 
 def nccl_log_of(env: "Mapping[str, str]", pid: int, hostname: str) -> "str | None":
@@ -97,41 +108,35 @@ def inspector_logs(procfs: "ProcFs", pid: int, ns_pid: int, folder: str) -> "lis
     return [path for _, path in newest[:MAX_FILES]]
 
 
-def read_log_of(procfs: "ProcFs", pid: int, path: str, source: str, uid: "int | None") -> "LogTail":
-    """The newest operations of a log that a rank names, which must belong to its user. Raises SourceError."""
+def read_log_of(procfs: "ProcFs", pid: int, path: str, uid: "int | None") -> "LogFile":
+    """A log that a rank names, which must belong to its user. Raises SourceError."""
 
     def opened() -> int:
         with RightsOf.of_process(procfs, pid):
             return open_regular(procfs, pid, path)
 
-    return _tail(path, source, opened, uid)
+    return _file(path, opened, uid)
 
 
-def read_tail(path: str, source: str) -> "LogTail":
-    """The newest operations of a log at a path of the agent. Raises SourceError."""
+def read_tail(path: str) -> "LogFile":
+    """A log at a path of the agent. Raises SourceError."""
 
     def opened() -> int:
         with RightsOf(os.lstat(path).st_uid):  # of a link, too: it may lead to what its owner cannot read
             return open_regular_at(path)
 
-    return _tail(path, source, opened, None)
+    return _file(path, opened, None)
 
 
-def _tail(path: str, source: str, opened: "Callable[[], int]", uid: "int | None") -> "LogTail":
+def _file(path: str, opened: "Callable[[], int]", uid: "int | None") -> "LogFile":
     try:
-        head, data, size, written = _ends(opened(), uid)
+        return LogFile(path, _ends(opened(), uid))
     except OSError as error:
         raise SourceError(
             "no_permission" if isinstance(error, PermissionError) else "unreadable", "%s: %s" % (path, error.strerror)
         )
     except (KeyError, ValueError):
         raise SourceError("unreadable", "%s: its user is not known" % path)
-    if source == "inspector":
-        log, form = parse_inspector(data), "%d malformed lines in %s"
-    else:
-        log = parse_log(head + b"\n" + data)
-        form = "%d operations in %s without the Init lines of their communicators"
-    return LogTail(source, log.entries, size, written, form % (log.bad, path) if log.bad else None)
 
 
 def _ends(fd: int, uid: "int | None") -> "tuple[bytes, bytes, int, int]":

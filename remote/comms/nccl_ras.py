@@ -12,7 +12,6 @@ must name one of its ranks.
 import json
 import re
 
-from ..proc import limited
 from ..proc.numbers import parse_count
 from . import sockets
 from .values import SourceError, count, text
@@ -99,13 +98,20 @@ def _may_use_nccl(procfs: "ProcFs", pid: int) -> bool:
 
 
 def query_status(
-    procfs: "ProcFs", listener: "ListeningSocket", deadline: float, pids: "set[int]"
+    procfs: "ProcFs",
+    listener: "ListeningSocket",
+    deadline: float,
+    pids: "set[int]",
+    parsed: "Callable[[bytes], RasStatus] | None" = None,
 ) -> "tuple[RasStatus, int]":
-    """(status of the job of one of `pids`, bytes received); pids of their own PID namespace. Raises SourceError."""
+    """(status of the job of one of `pids`, bytes received); pids of their own PID namespace. Raises SourceError.
+
+    `parsed` is `parse`, possibly in another process.
+    """
     for _ in range(TRIES):
         data = _query(procfs, listener, deadline)
         try:
-            status = limited.parse(RasStatus, parse, data)
+            status = (parsed or parse)(data)
         except ValueError as error:
             raise SourceError("unreadable", "RAS: %s" % error)
         named = {group["pid"] for group in status.groups}

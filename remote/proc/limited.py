@@ -1,15 +1,22 @@
-"""Parses large input of users in a child process with limits of memory and CPU time."""
+"""Parses input of users in child processes without rights and with limits of memory and CPU time.
+
+`parse` starts one for large input; a `Parser` is one for all input of a user in a capture, however small.
+"""
 
 import json
 import os
 import resource
+import select
 import signal
+import struct
+import threading
+import time
 
 from .user_files import RightsOf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, TypeVar
+    from typing import Any, Callable, Sequence, TypeVar
 
     Parsed = TypeVar("Parsed")
 
@@ -19,8 +26,13 @@ SMALL = 1 << 19
 MOST_MEMORY, MOST_CPU_S, MOST_S = 256 << 20, 5, 30
 #: Bytes that a child may answer.
 MOST_RESULT = 64 << 20
+#: Seconds beyond its deadline that a child may take to notice it.
+GRACE_S = 0.5
 #: The user that a parser becomes where the agent is root: nobody, whose rights it does not need either.
 _OVERFLOW_UID = 65534
+_EXCEEDED = "needs more than 256 MiB of memory or 5 s of CPU time"
+#: (number of the function, deadline, bytes that follow), and bytes of the answer.
+_REQUEST, _ANSWER = struct.Struct("=BdQ"), struct.Struct("=Q")
 
 
 def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes) -> "Parsed":
@@ -41,42 +53,148 @@ def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes
     if len(made) > MOST_RESULT:
         os.kill(pid, signal.SIGKILL)
     if os.waitpid(pid, 0)[1]:
-        raise ValueError("needs more than 256 MiB of memory or 5 s of CPU time")
+        raise ValueError(_EXCEEDED)
+    return _restored(kind, made)
+
+
+def _restored(kind: "type[Parsed]", made: bytes) -> "Parsed":
     values = json.loads(made.decode("ascii"))
     if isinstance(values, str):
         raise ValueError(values)
+    if not isinstance(values, dict):
+        raise ValueError("invalid answer")
     parsed = kind.__new__(kind)
     parsed.__dict__.update(values)
     return parsed
+
+
+class Parser(object):
+    """A child that parses the input of one user, one after the other; another one after a failure.
+
+    `functions` take bytes and a deadline in time.monotonic(); they are called by their number. To be closed.
+    """
+
+    def __init__(self, functions: "Sequence[Callable[[bytes, float], Any]]") -> None:
+        self._functions = functions
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._to = self._from = -1
+
+    def parse(self, number: int, kind: "type[Parsed]", data: bytes, deadline: float) -> "Parsed":
+        """What a function makes of data, as `parse` does. Raises ValueError."""
+        with self._lock:
+            if not self._pid:
+                self._start()
+            try:
+                _write(self._to, _REQUEST.pack(number, deadline, len(data)) + data, deadline)
+                size = _ANSWER.unpack(_read(self._from, _ANSWER.size, deadline))[0]
+                made = _read(self._from, size, deadline) if size <= MOST_RESULT else b""
+            except (OSError, struct.error):
+                made = b""
+            if not made:
+                self._end()
+                raise ValueError(_EXCEEDED)
+        return _restored(kind, made)
+
+    def close(self) -> None:
+        """End the child."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self._pid:
+            os.close(self._to)
+            os.close(self._from)
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+    def _start(self) -> None:
+        requests, self._to = os.pipe()
+        self._from, answers = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._serve(requests, answers)
+        os.close(requests)
+        os.close(answers)
+        for end in (self._to, self._from):
+            os.set_blocking(end, False)
+
+    def _serve(self, requests: int, answers: int) -> None:
+        """In the child: a timer of the kernel ends it when a request takes too long."""
+        try:
+            signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+            _confine(requests, answers)
+            while True:
+                number, deadline, size = _REQUEST.unpack(_read(requests, _REQUEST.size, None))
+                data = _read(requests, size, None)
+                signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S)
+                answer = _answer_of(lambda data: self._functions[number](data, deadline), data).encode("ascii")  # noqa: B023
+                _write(answers, _ANSWER.pack(len(answer)) + answer, None)
+        finally:
+            os._exit(0)
+
+
+def _read(fd: int, size: int, deadline: "float | None") -> bytes:
+    """Exactly that many bytes. Raises OSError at the end of the pipe, and at the deadline."""
+    parts, left = [], size
+    while left:
+        if deadline is not None:
+            _wait(fd, select.POLLIN, deadline)
+        part = os.read(fd, min(left, 1 << 20))
+        if not part:
+            raise OSError("the other end is closed")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _write(fd: int, data: bytes, deadline: "float | None") -> None:
+    """Everything. Raises OSError if the other end is closed, and at the deadline."""
+    view = memoryview(data)
+    while view:
+        if deadline is not None:
+            _wait(fd, select.POLLOUT, deadline)
+        view = view[os.write(fd, view[: 1 << 16]) :]
+
+
+def _wait(fd: int, event: int, deadline: float) -> None:
+    poller = select.poll()
+    poller.register(fd, event)
+    if not poller.poll(max(0.0, 1000 * (deadline + GRACE_S - time.monotonic()))):
+        raise OSError("no answer")
 
 
 def _run(parser: "Callable[[bytes], Any]", data: bytes, writer: int) -> None:
     """In the child: nothing of the agent may run here, no handlers and no buffers of its output."""
     code = 1
     try:
-        with open("/proc/self/statm") as file:
-            size = int(file.read().split()[0]) * resource.getpagesize()
-        _give_up_everything(writer)
-        resource.setrlimit(resource.RLIMIT_AS, (size + MOST_MEMORY,) * 2)
+        _confine(writer)
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
         signal.alarm(MOST_S)
-        try:
-            made: "Any" = vars(parser(data))
-        except ValueError as error:
-            made = str(error)
         with os.fdopen(writer, "w") as pipe:
-            pipe.write(json.dumps(made))
+            pipe.write(_answer_of(parser, data))
         code = 0
     finally:
         os._exit(code)
 
 
-def _give_up_everything(writer: int) -> None:
-    """Keep one descriptor, and no way to get another or to reach anything."""
+def _answer_of(parser: "Callable[[bytes], Any]", data: bytes) -> str:
+    try:
+        made: "Any" = vars(parser(data))
+    except ValueError as error:
+        made = str(error)
+    return json.dumps(made)
+
+
+def _confine(*kept: int) -> None:
+    """Keep these descriptors, and no way to get another or to reach anything; limit memory."""
+    with open("/proc/self/statm") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
     os.setsid()
     os.chdir("/")
     for name in os.listdir("/proc/self/fd"):
-        if int(name) != writer:
+        if int(name) not in kept:
             try:
                 os.close(int(name))
             except OSError:
@@ -84,3 +202,4 @@ def _give_up_everything(writer: int) -> None:
     RightsOf(_OVERFLOW_UID).drop()
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
         resource.setrlimit(limit, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (size + MOST_MEMORY,) * 2)

@@ -5,15 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from api_client import running_api
 from program import Run, gconsole
 from rig import Rig
 
+sys.path.append(str(Path(__file__).parents[2]))  # `tests.fuzz` does not depend on a conftest
+
 from gconsole import cli, web
+from gconsole.analysis.hang.verdict import Coverage, Culprit, Site, Verdict
+from gconsole.records import Local, Stack, StackFrame, encode
+from gconsole.tui.views.hang.model import thread_lines, verdict_lines
+from tests.fuzz.conversation import CAPTURE, FuzzedConversation
 
 #: Of each planted secret the part behind its first blank, which a search for words would leave.
 SECRETS = ("hunter22", "of-two-words", "hf_AbCdEfGhIjKlMnOpQrSt")
@@ -103,3 +112,43 @@ def test_commands_print_data_only_through_the_redacting_function() -> None:
 def test_responses_are_encoded_only_by_the_redacting_encoder() -> None:
     modules = Path(web.__file__).parent.rglob("*.py")
     assert {path.name for path in modules if "json.encode" in path.read_text()} == {"openapi.py", "server.py"}
+
+
+# -- source lines of a rank --------------------------------------------------------------------------------------------
+
+SOURCE = 'login(token="hf_AbCdEfGhIjKlMnOpQrSt", password="hunter22 of-two-words")'
+STACK = Stack(
+    node="n1", capture="c", sample=0, role="rank", job="j", rank=0, pid=7, start_ticks=1, status="ok", seq=1,
+    thread_id=1, thread_name="MainThread", frames=(StackFrame("main", "/train.py", 3, source=SOURCE),),
+    locals=(Local(0, "password", "hunter22 of-two-words"), Local(0, "step", "41")),
+)  # fmt: skip
+
+
+def test_hang_view_shows_source_lines_and_variables_without_secrets() -> None:
+    shown = "\n".join(line.text for line in thread_lines([STACK], 0, 400))
+    assert "login(token=" in shown and "step = 41" in shown
+    assert [secret for secret in SECRETS if secret in shown] == []
+
+
+def test_verdict_in_the_hang_view_quotes_no_secret() -> None:
+    site = Site("main", "/train.py", 3, SOURCE)
+    verdict = Verdict(
+        job="j", state="hung", kind="missing_from_collective", victims=(),
+        culprits=(Culprit(0, "n1", 7, "compute", site),),
+        confidence="high", coverage=Coverage(1, 1, 1),
+        summary=f"rank 0 is in {SOURCE}", evidence=(f"source /train.py:3: {SOURCE}",), next_step="look",
+    )  # fmt: skip
+    job = SimpleNamespace(job="j", judgement=SimpleNamespace(verdict=verdict, watched_s=None))
+    shown = "\n".join(line.text for line in verdict_lines([job], 400))  # type: ignore[list-item]
+    assert "login(token=" in shown
+    assert [secret for secret in SECRETS if secret in shown] == []
+
+
+def test_source_lines_lose_their_secrets_before_anything_in_the_console_sees_them() -> None:
+    conversation = FuzzedConversation()
+    conversation.send_hello()
+    conversation.receive(encode(msgspec.structs.replace(STACK, capture=CAPTURE)) + b"\n")
+    [stack] = [record for record in conversation.records if isinstance(record, Stack)]
+    assert stack.frames is not None and stack.frames[0].source is not None
+    assert "login(token=" in stack.frames[0].source
+    assert [secret for secret in SECRETS if secret in stack.frames[0].source] == []

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from gconsole.cli.output import run_from_folder
-from gconsole.session.imports import collectives, isolated_files, py_spy_dumps
+from gconsole.session.imports import collectives, isolated_files, outputs, py_spy_dumps
+from gconsole.session.imports import folder as folder_import
 
 GROUP = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
 THREAD = {
@@ -120,6 +121,55 @@ def test_results_of_all_files_are_bounded(folder: Path, monkeypatch: pytest.Monk
     imported = collectives.import_files(paths, "job")
     assert imported.records
     assert "not read: the files before it have" in str(imported.problems[-1])
+
+
+CRASH = """Traceback (most recent call last):
+  File "/home/u/train.py", line 20, in <module>
+    main()
+ValueError: bad label
+"""
+
+
+@pytest.mark.parametrize(("harm", "reason"), FAILURES.values(), ids=FAILURES)
+def test_output_that_breaks_its_parser_is_one_line_and_the_others_are_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[..., Any], reason: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(isolated_files, "CPU_S", 0.2)
+    monkeypatch.setattr(outputs, "_read", _harmed(outputs._read, harm))
+    for rank in range(3):
+        (tmp_path / f"rank{rank}.log").write_text(CRASH)
+    out, err = crash(tmp_path, capsys)
+    assert "ValueError: bad label" in out
+    assert [line for line in err.splitlines() if line.startswith("gconsole: rank1.log: ") and reason in line], err
+    assert len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize(("harm", "reason"), FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("step", [(outputs, "_attempts"), (folder_import, "crashes_of")], ids=["ranks", "diagnosis"])
+def test_outputs_that_break_what_judges_them_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[..., Any], reason: str, step: tuple[Any, str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(isolated_files, "CPU_S", 0.2)
+    monkeypatch.setattr(*step, harm)
+    (tmp_path / "rank0.log").write_text(CRASH)
+    _, err = crash(tmp_path, capsys)
+    assert len([line for line in err.splitlines() if reason in line]) == 1, err
+
+
+def test_name_that_is_not_utf_8_hides_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank\xff.log")).write_text("step 1\n")
+    (tmp_path / "rank0.log").write_text(CRASH)
+    out, err = crash(tmp_path, capsys)
+    assert "ValueError: bad label" in out
+    assert err == ""
+
+
+def crash(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    run_from_folder(folder, (), output=None, quiet=False, fail_on=())
+    out, err = capsys.readouterr()
+    return out, "".join(line for line in err.splitlines(keepends=True) if not line.startswith("no failure in"))
 
 
 def test_no_process_is_left_when_reading_is_abandoned(folder: Path) -> None:

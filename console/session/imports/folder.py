@@ -19,6 +19,7 @@ from ...monitor.hang import verdict_findings
 from ...records import Finding
 from ..format.layout import SessionError
 from .collectives import ImportedCollectives, import_folder
+from .isolated_files import FileFailure, read_each
 from .outputs import ImportedOutputs, import_outputs
 from .py_spy_dumps import JOB, ImportedDumps, NoDumps, records_of, without_stacks
 
@@ -56,9 +57,13 @@ def import_evidence(path: Path, models: Sequence[str] = ()) -> FolderEvidence:
     store = Store()
     store.apply([*dumps.records, *flight.records])
     store.apply(verdict_findings(store))
-    crashes = crashes_of(outputs.attempts)
+    [(_, crashes)] = read_each([path], lambda _: crashes_of(outputs.attempts), list[CrashVerdict])
+    problems = _problems(path, dumps, flight, outputs)
+    if isinstance(crashes, FileFailure):
+        problems.append(f"the outputs cannot be diagnosed: {crashes.text}")
+        crashes = []
     store.apply(crash_findings(crashes, store.newest_rx))
-    return FolderEvidence(store, tuple(crashes), len(outputs.read), tuple(_problems(path, dumps, flight, outputs)))
+    return FolderEvidence(store, tuple(crashes), len(outputs.read), tuple(problems))
 
 
 def _outputs(path: Path, dumps: ImportedDumps, flight: ImportedCollectives, *, has_dumps: bool) -> ImportedOutputs:

@@ -1,7 +1,8 @@
 """Import of a folder of outputs: logs of ranks and launchers, as evidence of a crash.
 
 Recognised layouts: torchrun's folders (`attempt_0/3/stderr.log`), one file per rank or pod, files of all ranks.
-Ranks are taken from the prefixes of lines first, then from the names of files and folders.
+Ranks are taken from the prefixes of lines first, then from the names of files and folders. Files are read, searched and
+diagnosed in child processes with bounded memory and CPU time: somebody else wrote them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from ...analysis.crash.verdict import CrashEvidence, LauncherOutput, RankEnd, RankOutput
+from .isolated_files import FileFailure, read_each
 
 #: Files of a folder, and bytes that are read of one file: of its beginning and of its end.
 MAX_FILES: Final = 20_000
@@ -60,7 +62,7 @@ class OutputFile(msgspec.Struct, frozen=True):
     """One text file, and what its place says about it."""
 
     path: Path
-    name: str  # relative to the folder
+    name: str  # relative to the folder; bytes that are not UTF-8 as \\x…
     text: str
     written_at_ns: int
 
@@ -82,21 +84,44 @@ def import_outputs(folder: Path, job: str, skip: Iterable[Path] = ()) -> Importe
         if path not in skipped and _is_candidate(path) and path.is_file() and path.resolve().is_relative_to(root)
     )  # fmt: skip
     files: list[OutputFile] = []
+    read: list[str] = []
     problems: list[tuple[str, str]] = []
     if len(paths) > MAX_FILES:
         problems.append((str(folder), f"only the first {MAX_FILES} files were read"))
     paths = paths[:MAX_FILES]
     tail = min(TAIL_BYTES, max(LEAST_BYTES, MAX_BYTES // max(1, len(paths))))
-    for path in paths:
+    for path, content in read_each(paths, lambda path: _content(path, tail), _Content):
         name = str(path.relative_to(folder))
-        try:
-            data = _read(path, tail)
-        except (OSError, EOFError, zlib.error) as error:
-            problems.append((name, getattr(error, "strerror", None) or str(error) or type(error).__name__))
-            continue
-        if _is_text(data):
-            files.append(OutputFile(path, name, data.decode("utf-8", "replace"), path.stat().st_mtime_ns))
-    return ImportedOutputs(_attempts(folder, files, job), tuple(file.name for file in files), tuple(problems))
+        if isinstance(content, FileFailure):
+            problems.append((name, content.text))
+        elif content.text is not None:
+            files.append(OutputFile(path, _encodable(name), content.text, content.written_at_ns))
+            read.append(name)
+    [(_, attempts)] = read_each([folder], lambda _: _attempts(folder, files, _encodable(job)), list[CrashEvidence])
+    if isinstance(attempts, FileFailure):
+        problems.append((str(folder), f"its outputs cannot be told apart by rank: {attempts.text}"))
+        attempts = []
+    return ImportedOutputs(tuple(attempts), tuple(read), tuple(problems))
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """What one file has: its text, None if it is none."""
+
+    text: str | None
+    written_at_ns: int
+
+
+def _content(path: Path, tail: int) -> _Content:
+    """Raises OSError, ValueError."""
+    try:
+        data = _read(path, tail)
+    except (EOFError, zlib.error) as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+    return _Content(data.decode("utf-8", "replace") if _is_text(data) else None, path.stat().st_mtime_ns)
+
+
+def _encodable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_candidate(path: Path) -> bool:
@@ -139,11 +164,11 @@ def _is_text(data: bytes) -> bool:
     return controls <= len(sample) // 32
 
 
-def _attempts(folder: Path, files: Sequence[OutputFile], job: str) -> tuple[CrashEvidence, ...]:
+def _attempts(folder: Path, files: Sequence[OutputFile], job: str) -> list[CrashEvidence]:
     """The files by attempt: of torchrun's folders, or all as one attempt, which its launcher's output divides."""
     numbers = sorted({number for file in files if (number := _attempt_of(file)) is not None})
     if not numbers:
-        return tuple(split_attempts(_evidence(folder, files, job, None)))
+        return split_attempts(_evidence(folder, files, job, None))
     launchers = [file for file in files if _attempt_of(file) is None]
     attempts = []
     for number in numbers:
@@ -151,16 +176,16 @@ def _attempts(folder: Path, files: Sequence[OutputFile], job: str) -> tuple[Cras
         attempts.append(_evidence(folder, own, job, number))
     shared = split_attempts(_evidence(folder, launchers, job, None)) if launchers else []
     if len(shared) == len(attempts):
-        return tuple(
+        return [
             msgspec.structs.replace(attempt, launchers=part.launchers, ranks=(*attempt.ranks, *part.ranks))
             for attempt, part in zip(attempts, shared, strict=True)
-        )
+        ]
     if len(shared) == 1:
         last = attempts[-1]
         attempts[-1] = msgspec.structs.replace(
             last, launchers=shared[0].launchers, ranks=(*last.ranks, *shared[0].ranks)
         )
-    return tuple(attempts)
+    return attempts
 
 
 def _attempt_of(file: OutputFile) -> int | None:

@@ -17,7 +17,9 @@ from ....present.stacks import place_of
 from ....records import Local, Stack, StackFrame
 from ....text import format
 from ....text.cells import clean, fit
+from ....text.documents import redacted
 from ....text.nodeset_fold import fold_numbers
+from ....text.secrets import value_without_secrets, without_secrets
 from ...derived import JobDiagnosis
 from ...models.job_ranks import RankListRow
 
@@ -34,7 +36,8 @@ def verdict_lines(jobs: Sequence[JobDiagnosis], width: int) -> tuple[Line, ...]:
     lines: list[Line] = []
     for job in worst_first(jobs):
         lines += [plain("")] if lines else []
-        lines += present.verdict_lines(job.judgement.verdict, width, watched_s=job.judgement.watched_s)
+        verdict = redacted(job.judgement.verdict)  # it quotes source lines
+        lines += present.verdict_lines(verdict, width, watched_s=job.judgement.watched_s)
     return tuple(lines)
 
 
@@ -224,6 +227,8 @@ def _frame_lines(frame: StackFrame, named: Sequence[Local], width: int, *, is_le
     file = clean(frame.file.rsplit("/", 1)[-1])
     yield Line(cut((Span(f"  {clean(frame.function)}", style), Span(f"  {file}{line}", "muted")), width))
     if frame.source:
-        yield Line(cut((Span("      │ ", "muted"), Span(clean(frame.source.strip()), "accent")), width))
+        source = clean(without_secrets(frame.source.strip()))
+        yield Line(cut((Span("      │ ", "muted"), Span(source, "accent")), width))
     for local in named:
-        yield Line(cut((Span(f"      {clean(local.name)} = ", "muted"), Span(clean(local.value))), width))
+        value = clean(value_without_secrets(local.name, local.value))
+        yield Line(cut((Span(f"      {clean(local.name)} = ", "muted"), Span(value)), width))
