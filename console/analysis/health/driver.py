@@ -9,7 +9,8 @@ from ...config.sections import HealthConfig
 from ...records import Confidence, Severity
 from ...text.format import plural
 from ..finding import FindingDraft
-from .state import HealthState, about_gpu, at
+from .entities import about_gpu, at
+from .state import HealthState
 
 #: Faults that may end by themselves: a driver without persistence mode needs seconds per GPU to start.
 _PASSING: Final = ("gpu_starting",)

@@ -8,7 +8,8 @@ from ...config.sections import HealthConfig
 from ...records import Severity
 from ...text.format import plural
 from ..finding import FindingDraft
-from .state import GpuHealth, HealthState, Xid, about_gpu, at, figure, times
+from .entities import GpuHealth, Xid, about_gpu, at, figure, times
+from .state import HealthState
 
 
 def gpu_lost(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:

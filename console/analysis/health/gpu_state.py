@@ -12,8 +12,9 @@ from ...text.format import plural
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
 from .conditions import memory_limit_c
+from .entities import GpuHealth, about_gpu, at, figure
 from .nodes import has_settled
-from .state import GpuHealth, HealthState, about_gpu, at, figure
+from .state import HealthState
 
 #: Seconds for which a condition must hold.
 _HOLD_S: Final = 5.0

@@ -10,8 +10,9 @@ import msgspec
 from ...config.sections import HealthConfig
 from ...text.format import iso, plural
 from ..finding import FindingDraft
+from .entities import KernelFault, NodeHealth, times
 from .rank_lives import RankLife
-from .state import HealthState, KernelFault, NodeHealth, times
+from .state import HealthState
 
 SECOND_NS: Final = 1_000_000_000
 #: A fault is a finding for this long after it was last reported; the clock of the kernel is about right.

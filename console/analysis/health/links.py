@@ -11,7 +11,8 @@ from ...records import Confidence, GpuInfo
 from ...text.format import plural
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
-from .state import GpuHealth, HealthState, NicHealth, NodeHealth, about_gpu, at, figure
+from .entities import GpuHealth, NicHealth, NodeHealth, about_gpu, at, figure
+from .state import DOWN, HealthState
 
 #: Seconds. The agent reads the PCIe generation every 5 s, and an idle GPU lowers it: after two readings under load, of
 #: which the second confirmed the first, the generation is final.
@@ -33,7 +34,6 @@ ERRORS: Final = {
     "tx_errors": "send error", "out_of_sequence": "out-of-sequence packet",
     "packet_seq_errors": "packet sequence error", "ack_timeouts": "acknowledgement timeout",
 }  # fmt: skip
-_DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
 
 
 def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
@@ -152,7 +152,7 @@ def nic_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]
     """
     for port in _ports(facts):
         nic = port.nic
-        if nic.state not in _DOWN:
+        if nic.state not in DOWN:
             continue
         polled = nic.rdma and nic.physical_state == "polling" and bool(nic.link_downed)
         if port.was_up or polled:
@@ -176,7 +176,7 @@ def nic_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraf
         errors = [plural(count, ERRORS[name]) for name, count in gained.items() if count > most]
         evidence = [f"nic.grown.{name} {port.name} {figure(count)}" for name, count in gained.items() if count > most]
         flaps = port.window.total("grown.link_downed")
-        if flaps and port.nic.state not in _DOWN:
+        if flaps and port.nic.state not in DOWN:
             errors.append(f"link flapped {plural(flaps, 'time')}")
             evidence.append(f"nic.grown.link_downed {port.name} {figure(flaps)}")
         if errors:

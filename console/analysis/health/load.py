@@ -11,7 +11,8 @@ from ...config.sections import HealthConfig
 from ...records import Confidence
 from ...text.format import size
 from ..finding import FindingDraft
-from .state import HELD_BY, GpuHealth, HealthState, about_gpu, at, figure
+from .entities import GpuHealth, about_gpu, at, figure
+from .state import HELD_BY, HealthState
 
 #: Share of the window in which a GPU must have worked for its load to count.
 _LEAST_WORK: Final = 1 / 3
@@ -65,18 +66,17 @@ def gpu_straggler(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
     for (job, _), gpus in _crews(facts, limits).items():
         if len(gpus) < limits.peers:
             continue
-        deviations: dict[str, list[_Far]] = defaultdict(list)
+        deviations: dict[int, list[_Far]] = defaultdict(list)  # by position in `gpus`
         for name, over, unit, limit in (
             ("clock", "clocked", "MHz", limits.straggler_clock_pct),
             ("power", "powered", "W", limits.straggler_power_pct),
         ):
-            means = {gpu.name: mean for gpu in gpus if (mean := gpu.window.mean(name, over)) is not None}
-            for gpu_name, (value, usual) in _far(means, limit, limits.peers, only_below=name == "clock").items():
+            means = {place: mean for place, gpu in enumerate(gpus) if (mean := gpu.window.mean(name, over)) is not None}
+            for place, (value, usual) in _far(means, limit, limits.peers, only_below=name == "clock").items():
                 words = f"{_WHAT[name]} {figure(value)} {unit}, its {len(means) - 1} peers {figure(usual)} {unit}"
-                deviations[gpu_name].append(_Far(name, value, words))
-        for gpu in gpus:
-            if gpu.name in deviations:
-                yield _straggler(gpu, job, deviations[gpu.name], limits)
+                deviations[place].append(_Far(name, value, words))
+        for place in sorted(deviations):
+            yield _straggler(gpus[place], job, deviations[place], limits)
 
 
 _WHAT: Final = {"clock": "SM clock", "power": "power"}
@@ -103,25 +103,29 @@ def _straggler(gpu: GpuHealth, job: str, deviations: Sequence[_Far], limits: Hea
 def _crews(facts: HealthState, limits: HealthConfig) -> dict[tuple[str, str | None], list[GpuHealth]]:
     """Busy GPUs by the one job that uses them and by model."""
     crews: dict[tuple[str, str | None], list[GpuHealth]] = defaultdict(list)
+    least_s = _LEAST_WORK * limits.window_s
     for gpu in facts.gpus():
+        if not gpu.ranks or gpu.info is None or gpu.window.total("busy") < least_s:
+            continue
         jobs = {job for job, _, _ in gpu.ranks}
-        if len(jobs) == 1 and gpu.info is not None and gpu.window.total("busy") >= _LEAST_WORK * limits.window_s:
+        if len(jobs) == 1:
             crews[jobs.pop(), gpu.info.name].append(gpu)
     return crews
 
 
 def _far(
-    values: Mapping[str, float], limit_pct: float, peers: int, *, only_below: bool
-) -> dict[str, tuple[float, float]]:
-    """{name: (value, median)} of the outliers."""
+    values: Mapping[int, float], limit_pct: float, peers: int, *, only_below: bool
+) -> dict[int, tuple[float, float]]:
+    """{key: (value, median)} of the outliers."""
     if len(values) < peers:
         return {}
     usual = median(values.values())
     spread = median(abs(value - usual) for value in values.values())
+    most = max(limit_pct / 100 * usual, _SPREADS * spread)
     far = {
-        name: (value, usual)
-        for name, value in values.items()
-        if (value < usual or not only_below) and abs(value - usual) > max(limit_pct / 100 * usual, _SPREADS * spread)
+        key: (value, usual)
+        for key, value in values.items()
+        if (value < usual or not only_below) and abs(value - usual) > most
     }
     return far if len(far) <= max(1, _MOST_OUTLIERS * len(values)) else {}
 

@@ -12,7 +12,8 @@ from typing import Final
 from ...config.sections import HealthConfig
 from ...text.format import some
 from ..finding import FindingDraft
-from .state import HealthState, NodeHealth
+from .entities import NodeHealth
+from .state import HealthState
 
 #: Compared versions: {name: record and field}.
 COMPARED: Final = {

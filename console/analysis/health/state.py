@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-import msgspec
-
 from ... import records
-from ...text.format import number
-from ..finding import FindingDraft
 from .conditions import conditions
-from .rank_lives import RankLife, RankLives
+from .entities import ClockHealth, GpuHealth, KernelFault, NicHealth, NodeHealth, Xid
+from .rank_lives import RankLives
 from .window import Window
 
 #: Throttle reasons that indicate a cooling or power supply fault; power caps and application clocks do not.
 HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
-#: States of a working port: Ethernet (kernel), RDMA (driver).
+#: States of a working port: Ethernet (kernel), RDMA (driver); and of one that is not.
 _UP: Final = ("up", "active")
-#: Minimum clock step between two ticks, ns, beyond the maximum slew (adjtimex(2)). ntpd steps from 128 ms (RFC 5905).
-_STEP_NS: Final = 100_000_000
-_SLEWED: Final = 500e-6
+DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
 #: The XID that states which action recovers the GPU, and the actions that end the causes of all XIDs before them.
 RECOVERY: Final = 154
 _RECOVERING: Final = ("RESET_GPU", "RESTART_BM")
@@ -32,152 +27,27 @@ _RECOVERING: Final = ("RESET_GPU", "RESTART_BM")
 MOST_FAULTS: Final = 256
 
 
-class Xid(msgspec.Struct):
-    """One XID of one GPU: last event and count."""
-
-    event: records.GpuEvent
-    count: int = 1
-
-
-class GpuHealth(msgspec.Struct):
-    """One GPU or MIG device. Sums of `window`, in seconds of the node's clock:
-
-    `seen`, of these `busy`, of these `held.REASON`; `power` and `clock`: W and MHz × busy seconds, known for `powered`
-    and `clocked` seconds; `memory`: bytes × seconds, known for `sized` seconds, its peak in bytes; `grown.COUNTER`:
-    counter increments.
-    """
-
-    node: str
-    uuid: str
-    window: Window
-    info: records.GpuInfo | None = None
-    gpu: records.Gpu | None = None
-    at_s: float | None = None  # of the last sample, on the node's clock
-    busy_since_s: float | None = None  # start of the current run of busy samples
-    since_s: dict[str, float] = msgspec.field(default_factory=dict)  # the same of each condition that holds
-    pcie_since_s: float = 0.0  # of its PCIe generation, on the node's clock
-    links: dict[int, records.GpuLink] = msgspec.field(default_factory=dict)
-    links_up: set[int] = msgspec.field(default_factory=set)  # that were up at some time
-    processes: dict[int, records.GpuProcess] = msgspec.field(default_factory=dict)
-    xids: dict[int, Xid] = msgspec.field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Name in findings: node019:gpu4, or node019:gpu4/mig1."""
-        record = self.info or self.gpu
-        part = f"/mig{self.info.mig_index}" if self.info and self.info.mig_index is not None else ""
-        return f"{self.node}:gpu{record.index if record else '?'}{part}"
-
-    def held_s(self, condition: str) -> float:
-        """Seconds for which a condition has held in every sample; -1 if it does not."""
-        since = self.since_s.get(condition)
-        return -1.0 if since is None or self.at_s is None else self.at_s - since
-
-    @property
-    def is_simulated(self) -> bool:
-        """Whether its figures are simulated."""
-        return bool((self.info and self.info.simulated) or (self.gpu and self.gpu.simulated))
-
-    @property
-    def ranks(self) -> set[tuple[str, int, int]]:
-        """(job, attempt, rank) of its users."""
-        return {
-            (process.job, process.attempt or 0, process.rank)
-            for process in self.processes.values()
-            if process.job is not None and process.rank is not None
-        }
-
-
-class NicHealth(msgspec.Struct):
-    """One port. The window's sums: `grown.COUNTER`."""
-
-    nic: records.Nic
-    window: Window
-    was_up: bool = False
-
-    @property
-    def name(self) -> str:
-        """Name in findings: node019:mlx5_0, or node019:mlx5_0/2 for another port than 1."""
-        port = f"/{self.nic.port}" if self.nic.rdma and self.nic.port != 1 else ""
-        return f"{self.nic.node}:{self.nic.device}{port}"
-
-
-class KernelFault(msgspec.Struct):
-    """One class of kernel messages about one subject: the last message and their count."""
-
-    last: records.Log
-    count: int = 1
-
-
-class ClockHealth(msgspec.Struct):
-    """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which is never set and stops during suspend."""
-
-    agent: str
-    mono: int  # of the last accepted tick, ns
-    ahead_ns: int  # REALTIME minus RAW then
-    suspect_ns: int | None = None  # the same after a large change at a single tick, which may be a delayed read
-    set_by_ns: int = 0
-    set_at: int | None = None  # console time, ns; None: not stepped
-
-    def append(self, tick: records.AgentCost) -> None:
-        """Add the next tick of the same agent."""
-        ahead_ns = tick.t - tick.mono
-        moved_ns = ahead_ns - self.ahead_ns
-        if abs(moved_ns) >= _STEP_NS + (tick.mono - self.mono) * _SLEWED:
-            if self.suspect_ns is None or abs(ahead_ns - self.suspect_ns) >= _STEP_NS:
-                self.suspect_ns = ahead_ns
-                return
-            self.set_by_ns, self.set_at = moved_ns, tick.rx
-        self.mono, self.ahead_ns, self.suspect_ns = tick.mono, ahead_ns, None
-
-
-class NodeHealth(msgspec.Struct):
-    """One node, with everything on it."""
-
-    name: str
-    node: records.Node | None = None
-    state: records.NodeState | None = None
-    gpus: dict[str, GpuHealth] = msgspec.field(default_factory=dict)
-    nics: dict[tuple[str, int], NicHealth] = msgspec.field(default_factory=dict)
-    unopened: dict[int, records.GpuEvent] = msgspec.field(
-        default_factory=dict
-    )  # GPUs that the driver lists but cannot open
-    #: By PCI address, of devices that are no known GPU.
-    xids_elsewhere: dict[str, dict[int, Xid]] = msgspec.field(default_factory=dict)
-    kernel: dict[tuple[str, str], KernelFault] = msgspec.field(default_factory=dict)  # by class and subject
-    services: dict[tuple[str, str], KernelFault] = msgspec.field(default_factory=dict)  # the same of other sources
-    lives: RankLives = msgspec.field(default_factory=RankLives)
-    boot: records.Log | None = None  # the last boot of which the node reported
-    lost: list[RankLife] = msgspec.field(default_factory=list)  # ranks that lived when the node rebooted
-    rebooted_at: int | None = None  # console time of the first record after that reboot, ns
-    nccl: dict[tuple[int, int], tuple[str, str]] = msgspec.field(
-        default_factory=dict
-    )  # (job, version) of the ranks, by (pid, start_ticks)
-    clock: ClockHealth | None = None
-    inventory: dict[str, records.Inventory] = msgspec.field(default_factory=dict)  # by kind of device
-    switched: set[str] = msgspec.field(default_factory=set)  # uuids of GPUs with a link to an NVSwitch
-    agent_errors: dict[str, records.Log] = msgspec.field(default_factory=dict)  # of the current agent, by text
-
-    @property
-    def gpu_total(self) -> int | None:
-        """GPUs that the node should have, also those that the driver lacks or cannot open; None if unknown."""
-        gpus = self.inventory.get("gpu")
-        return None if gpus is None or gpus.count is None else gpus.count + len(gpus.missing)
-
-    @property
-    def has_all_gpus(self) -> bool:
-        """Whether the identity of every GPU has arrived that has records."""
-        gpus = self.inventory.get("gpu")
-        if gpus is None or gpus.count is None:
-            return False
-        return sum(gpu.info is not None and gpu.info.parent is None for gpu in self.gpus.values()) >= gpus.count
+#: Kinds that arrive at every tick, or often; their folds mark nodes that they change.
+_SAMPLES: Final = frozenset(
+    {records.Gpu, records.GpuDigest, records.GpuLink, records.GpuProcess, records.Nic, records.AgentCost, records.Log,
+     records.Process}
+)  # fmt: skip
+#: Sources of logs with health data: the agent, and faults of nodes.
+_LOGS: Final = ("agent", "kernel", "boot", "journal", "slurm")
 
 
 class HealthState:
-    """The fold. `newest` is the console's time of the newest record, ns."""
+    """The fold. `newest` is the console's time of the newest record, ns.
+
+    `changed`: nodes whose own findings may differ from those of the last evaluation, which clears it. `identities`
+    counts changes of what nodes, GPUs and ranks are, without their samples.
+    """
 
     def __init__(self, window_s: float, busy_pct: float) -> None:
         self.nodes: dict[str, NodeHealth] = {}
+        self.changed: set[str] = set()
+        self.identities = 0
+        self.evaluated: Any = None  # of the last evaluation: its results
         self.newest = 0
         self.oldest: int | None = None  # console time of the first record, ns
         self.console_late: records.Log | None = None  # while the console does not keep up
@@ -195,9 +65,33 @@ class HealthState:
         for record in batch:
             fold = self._folds.get(type(record))
             if fold is not None:
-                self.newest = max(self.newest, record.rx)
-                self.oldest = record.rx if self.oldest is None else self.oldest
+                if record.rx > self.newest:
+                    self.newest = record.rx
+                if self.oldest is None:
+                    self.oldest = record.rx
                 fold(record)
+                if type(record) not in _SAMPLES:
+                    self._mark(record.node)
+
+    def _mark(self, node: str) -> None:
+        self.changed.add(node)
+        self.identities += 1
+
+    def _mark_notable(self, node: NodeHealth, key: str, is_notable: bool) -> None:
+        """Mark a node whose sample may make, change or end a finding."""
+        if is_notable:
+            node.notable.add(key)
+        elif key in node.notable:
+            node.notable.discard(key)
+        else:
+            return
+        self.changed.add(node.name)
+
+    def only(self, name: str) -> HealthState:
+        """The state of one node alone, at the same instant; it shares the node with this one."""
+        part = HealthState(self._window_s, self._busy_pct)
+        part.nodes, part.newest, part.oldest = {name: self.nodes[name]}, self.newest, self.oldest
+        return part
 
     def gpus(self) -> Iterator[GpuHealth]:
         """GPUs that the driver can access, without MIG devices."""
@@ -216,6 +110,7 @@ class HealthState:
         health = self.nodes.get(name)
         if health is None:
             health = self.nodes[name] = NodeHealth(name)
+            self._mark(name)
         return health
 
     def _node_state(self, record: records.NodeState) -> None:
@@ -234,7 +129,7 @@ class HealthState:
         xids = {} if booted else {uuid: gpu.xids for uuid, gpu in of.gpus.items() if gpu.xids}
         infos = {uuid: of.gpus[uuid].info for uuid in xids}
         of.gpus, of.nics, of.unopened, of.nccl, of.agent_errors = {}, {}, {}, {}, {}
-        of.inventory, of.switched = {}, set()
+        of.inventory, of.switched, of.notable = {}, set(), set()
         for uuid, kept in xids.items():
             gpu = self._gpu_facts(record.node, uuid)
             gpu.xids, gpu.info = kept, infos[uuid]
@@ -269,6 +164,8 @@ class HealthState:
 
     def _gpu(self, record: records.Gpu) -> None:
         of = self._gpu_facts(record.node, record.uuid)
+        if of.gpu is None or (of.gpu.index, of.gpu.simulated) != (record.index, record.simulated):
+            self._mark(record.node)  # its name
         at_s = record.mono / 1e9
         passed = at_s - of.at_s if of.at_s is not None else 0.0
         if not 0 < passed <= self._window_s:
@@ -281,15 +178,17 @@ class HealthState:
             of.busy_since_s = at_s
         before = of.since_s if passed else {}
         of.since_s = {name: before.get(name, at_s) for name in conditions(record, of.info)}
-        sums = {f"grown.{name}": float(gain) for name, gain in record.grown.items()}
+        sums = _grown(record)
+        notable = bool(sums)
         if passed:
-            sums["seen"] = passed
             if record.mem_used_bytes is not None:
                 sums["memory"], sums["sized"] = record.mem_used_bytes * passed, passed
             if busy:
-                sums.update(_of_work(record, passed))
+                _add_work(sums, record, passed)
+                notable |= _add_held(sums, record, passed)
         peaks = {"memory": float(record.mem_used_bytes)} if record.mem_used_bytes is not None else None
-        of.window.add(at_s, sums, peaks)
+        of.window.add(at_s, sums, peaks, notable=notable)
+        self._mark_notable(self.nodes[record.node], record.uuid, of.is_notable)
 
     def _is_busy(self, record: records.Gpu) -> bool:
         util = record.util_pct if record.util_pct is not None else record.sm_pct
@@ -299,22 +198,28 @@ class HealthState:
         if record.mem_used_bytes is not None:
             of = self._gpu_facts(record.node, record.uuid)
             of.window.add(record.mono / 1e9, {}, {"memory": record.mem_used_bytes.max})
+            self._mark_notable(self.nodes[record.node], record.uuid, of.is_notable)
 
     def _gpu_link(self, record: records.GpuLink) -> None:
         of = self._gpu_facts(record.node, record.uuid)
+        earlier = of.links.get(record.link)
         of.links[record.link] = record
         if record.up:
             of.links_up.add(record.link)
         if record.grown:
             gained = {f"grown.{name}.{record.link}": float(gain) for name, gain in record.grown.items()}
-            of.window.add(record.mono / 1e9, gained)
+            of.window.add(record.mono / 1e9, gained, notable=True)
+            self._mark_notable(self.nodes[record.node], record.uuid, True)
+        if earlier is None or earlier.up != record.up:  # the same every 10 s otherwise
+            self.changed.add(record.node)
 
     def _gpu_process(self, record: records.GpuProcess) -> None:
-        processes = self._gpu_facts(record.node, record.uuid).processes
-        if record.gone:
-            processes.pop(record.pid, None)
-        else:
-            processes[record.pid] = record
+        of = self._gpu_facts(record.node, record.uuid)
+        earlier = of.processes.pop(record.pid, None)
+        if not record.gone:
+            of.processes[record.pid] = record
+        if earlier is None or record.gone or _rank_of(earlier) != _rank_of(record):
+            of.ranks = {rank for rank in map(_rank_of, of.processes.values()) if rank is not None}
 
     def _gpu_event(self, record: records.GpuEvent) -> None:
         of = self._of(record.node)
@@ -333,6 +238,8 @@ class HealthState:
             self._gpu_facts(record.node, record.uuid).xids.clear()  # GPU was reset
 
     def _log(self, record: records.Log) -> None:
+        if record.source in _LOGS:
+            self._mark(record.node)
         if record.source == "agent" and record.severity == "error":
             errors = self._of(record.node).agent_errors
             if any(error.agent != record.agent for error in errors.values()):
@@ -341,7 +248,7 @@ class HealthState:
                 errors[record.text] = record
         if record.source == "console" and record.fault == "console_late":
             self.console_late = None if record.is_over else record
-        of = self._of(record.node) if record.source in ("kernel", "boot", "journal", "slurm") else None
+        of = self._of(record.node) if record.source in _LOGS[1:] else None
         if of is None or record.fault is None:
             return
         if record.source == "boot":
@@ -366,18 +273,26 @@ class HealthState:
             of = nics[key] = NicHealth(record, Window(self._window_s))
         of.nic = record
         of.was_up = of.was_up or record.state in _UP
-        of.window.add(record.mono / 1e9, {f"grown.{name}": float(gain) for name, gain in record.grown.items()})
+        grown = _grown(record)
+        if grown or of.window.is_notable:  # else there is nothing to add, and nothing that may expire
+            of.window.add(record.mono / 1e9, grown, notable=bool(grown))
+        port = f"port {record.device}/{record.port}"
+        self._mark_notable(self.nodes[record.node], port, of.window.is_notable or record.state in DOWN)
 
     def _tick(self, record: records.AgentCost) -> None:
         of = self._of(record.node)
         if of.clock is None or of.clock.agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
             of.clock = ClockHealth(record.agent, record.mono, record.t - record.mono)
         else:
+            before = of.clock.set_at
             of.clock.append(record)
+            if of.clock.set_at != before:
+                self.changed.add(record.node)
 
     def _process(self, record: records.Process) -> None:
         if record.rank is not None:
             self._of(record.node).lives.add_process(record)
+            self._mark(record.node)
 
     def _rank(self, record: records.Rank) -> None:
         self._of(record.node).lives.add_rank(record)
@@ -389,49 +304,40 @@ class HealthState:
             versions.pop(key, None)
 
 
-def about_gpu(
-    gpu: GpuHealth, id: str, severity: records.Severity, text: str, evidence: list[str], *,
-    confidence: records.Confidence = "certain", rank: str = "", parts: tuple[str, ...] = (),
-) -> FindingDraft:  # fmt: skip
-    """A finding on one GPU; `evidence` lines are "record.field value". `rank` becomes a culprit, too."""
-    sim = "SIM " if gpu.is_simulated else ""
-    return FindingDraft(
-        id, severity, confidence, (rank, gpu.name) if rank else (gpu.name,), f"{sim}{gpu.name}: {text}",
-        tuple(f"{sim}{line}" for line in evidence), parts=parts,
-    )  # fmt: skip
+def _grown(record: records.Gpu | records.Nic) -> dict[str, float]:
+    """Window sums of the counters that increased."""
+    return {f"grown.{name}": float(gain) for name, gain in record.grown.items()} if record.grown else {}
 
 
-def at(gpu: GpuHealth, field: str, value: object) -> str:
-    """Evidence line: `gpu.temp_c node019:gpu4 91`."""
-    return f"{field} {gpu.name} {figure(value)}"
-
-
-def figure(value: object) -> str:
-    """A number with thousands separators and at most one decimal."""
-    if value is None:
-        return "unknown"
-    return str(value) if isinstance(value, bool) or not isinstance(value, int | float) else number(value)
-
-
-def times(count: int) -> str:
-    """ ", 3 times"; nothing for once."""
-    return f", {count} times" if count > 1 else ""
-
-
-def _of_work(record: records.Gpu, passed: float) -> dict[str, float]:
-    """Window sums of a GPU that was busy for `passed` seconds."""
-    sums = {"busy": passed}
+def _add_work(sums: dict[str, float], record: records.Gpu, passed: float) -> None:
+    """Add the window sums of a GPU that was busy for `passed` seconds."""
+    sums["busy"] = passed
     if record.power_w is not None:
         sums["power"], sums["powered"] = record.power_w * passed, passed
     if record.sm_clock_mhz is not None:
         sums["clock"], sums["clocked"] = record.sm_clock_mhz * passed, passed
+
+
+def _add_held(sums: dict[str, float], record: records.Gpu, passed: float) -> bool:
+    """Add for how long clocks were throttled; whether they were."""
+    if not record.clocks_event_share_pct and not record.clocks_event_reasons:
+        return False
+    is_held = False
     for reason in HELD_BY:
         share = record.clocks_event_share_pct.get(reason)
         if share is None:  # no counter: the sampled state is assumed for the whole interval
             share = 100.0 if reason in record.clocks_event_reasons else 0.0
         if share:
             sums[f"held.{reason}"] = share / 100 * passed
-    return sums
+            is_held = True
+    return is_held
+
+
+def _rank_of(process: records.GpuProcess) -> tuple[str, int, int] | None:
+    """(job, attempt, rank) of a process; None if it belongs to no rank."""
+    if process.job is None or process.rank is None:
+        return None
+    return process.job, process.attempt or 0, process.rank
 
 
 def _is_error(fault: KernelFault | None) -> bool:

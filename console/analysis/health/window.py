@@ -14,22 +14,26 @@ MOST_NAMES: Final = 512
 class Window:
     """`add` figures at rising instants (seconds of one clock); `total` and `peak` are over about the last `seconds`."""
 
-    __slots__ = ("_buckets", "_newest", "_peaks", "_step", "_totals")
+    __slots__ = ("_buckets", "_newest", "_notable", "_peaks", "_step", "_totals")
 
     def __init__(self, seconds: float) -> None:
         self._step = seconds / BUCKETS
         self._buckets: dict[int, tuple[dict[str, float], dict[str, float]]] = {}  # number: (sums, peaks)
-        self._newest = -(1 << 62)
+        self._newest = self._notable = -(1 << 62)  # numbers of buckets
         self._totals: dict[str, float] = {}
         self._peaks: dict[str, float] = {}
 
-    def add(self, at_s: float, sums: Mapping[str, float], peaks: Mapping[str, float] | None = None) -> None:
-        """Add to sums and raise peaks. Instants older than the window are ignored."""
+    def add(
+        self, at_s: float, sums: Mapping[str, float], peaks: Mapping[str, float] | None = None, *, notable: bool = False
+    ) -> None:
+        """Add to sums and raise peaks. Instants older than the window are ignored. `notable`: see `is_notable`."""
         number = int(at_s / self._step)
         if number > self._newest:
             self._advance(number)
         elif number <= self._newest - BUCKETS:
             return
+        if notable:
+            self._notable = max(number, self._notable)
         bucket, highest = self._buckets.setdefault(number, ({}, {}))
         for name, value in sums.items():
             if name not in bucket and len(bucket) >= MOST_NAMES:
@@ -39,6 +43,11 @@ class Window:
         for name, value in (peaks or {}).items():
             highest[name] = max(value, highest.get(name, value))
             self._peaks[name] = max(value, self._peaks.get(name, value))
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether the window contains sums that were added as notable, such as errors."""
+        return self._notable > self._newest - BUCKETS
 
     def total(self, name: str) -> float:
         """The sum over the window."""
