@@ -25,6 +25,7 @@ from ..launch.format import stop_words
 from ..launch.output_fold import JobOutput, LineFold, interleave
 from ..launch.state import JobStatus, PendingStops, job_status
 from ..monitor import headless
+from ..monitor.coverage import is_settled
 from ..monitor.finding_tracker import FindingTracker
 from ..records import Failure
 from ..runtime.console import Console
@@ -80,7 +81,7 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
     console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False, black_box=False)
     fleet = LiveFleet(config, console.bus, console.store, console.fleet, console.findings)
     async with console.running():
-        await fleet.until(lambda: headless.is_settled(console.store), headless.CONNECT_S)
+        await fleet.until(lambda: is_settled(console.store), headless.CONNECT_S)
         await console.findings.evaluate()
         await _run_pending_stops(fleet)
         yield fleet

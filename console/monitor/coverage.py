@@ -37,6 +37,14 @@ def complete_nodes(store: Store) -> frozenset[str]:
     return frozenset(name for name in store.nodes if not any(_awaits(store, name, seen)) and _has_gpus(store, name))
 
 
+def is_settled(store: Store) -> bool:
+    """Whether every node has sent its first full sample or failed, even if it is connecting again."""
+    nodes = store.nodes.values()
+    return bool(nodes) and all(
+        now.cost or now.failure or (now.state and now.state.state in ("failed", "lost")) for now in nodes
+    )
+
+
 def is_reported(store: Store) -> bool:
     """Whether every node that is ok has reported all of its devices, or why it cannot."""
     seen = _seen(store)

@@ -17,7 +17,7 @@ from ..records import Failure, Log, NodeState, Record
 from ..text.format import plural
 from ..text.sanitize import printable
 from .capture_selection import CaptureSelection, NothingSelected
-from .coverage import is_reported
+from .coverage import is_reported, is_settled
 from .finding_tracker import FindingTracker
 from .hang import Diagnosis, diagnose, verdict_findings
 from .stall_watch import StallWatch
@@ -108,6 +108,9 @@ async def watch(
             else:
                 if not len(store.captures):
                     hub.publish_own(_nothing_captured(store))
+                elif isinstance(order, Diagnosis) and findings is not None and stalls is not None:
+                    # in place of those of earlier, partial captures
+                    findings.report("verdict", await asyncio.to_thread(stalls.diagnosed, ()))
     finally:
         if diagnosing is not None:
             diagnosing.cancel()
@@ -261,14 +264,6 @@ def _nothing_captured(store: Store) -> Log:
         text += f"; {plural(len(python), 'Python process')} without a rank, e.g. pid {example.pid} on {example.node}"
     try_ = "start the job by a launcher that sets RANK and WORLD_SIZE; or capture a process: --capture --pid NODE:PID"
     return Log(source="console", severity="warning", text=text, try_=try_)
-
-
-def is_settled(store: Store) -> bool:
-    """Whether every node has sent its first full sample or failed, even if it is connecting again."""
-    nodes = store.nodes.values()
-    return bool(nodes) and all(
-        now.cost or now.failure or (now.state and now.state.state in ("failed", "lost")) for now in nodes
-    )
 
 
 def fail_unsettled(store: Store, hub: Hub) -> None:

@@ -21,6 +21,7 @@ from ..core.store import ProcessKey, RankNow, Store
 from ..records import Rank
 from ..records.kinds import is_gone
 from ..text.nodeset_fold import fold_numbers
+from .coverage import is_settled
 from .hang import evaluation, verdict_finding
 from .rank_signs import current_place, quiet_s, signs_of
 from .slow_jobs import SlowJobs, slow_findings
@@ -32,6 +33,8 @@ EVERY_S, PAUSE = 1.0, 50.0
 AGAIN_S, LONGEST_S = 30.0, 600.0
 #: Seconds for which a job that was slow must not appear so until it is diagnosed again.
 RELEASE_S: Final = 120.0
+#: Nanoseconds after the start for which a diagnosis waits for nodes that have not reported yet.
+STARTS_NS: Final = 20_000_000_000
 #: Newest steps of a rank from which the duration of a step is taken.
 MOST_STEPS: Final = 9
 
@@ -46,6 +49,7 @@ class _Diagnosed(msgspec.Struct):
     pause_s: float = AGAIN_S / 2  # until then
     is_reported: bool = False  # its verdict is a finding
     timed_out: int = 0  # consecutive diagnoses in which no stack was read in time
+    is_unread: bool = False  # no stack of its ranks could be read
     slow_s: float | None = None  # monotonic; when it last appeared to be slow, not to stand still
     instead: tuple[FindingDraft, ...] | None = None  # findings in place of that of its verdict; None: that one
 
@@ -69,7 +73,7 @@ class StallWatch:
 
         Evaluates once a second, and with `at_once` in any case.
         """
-        if self._config.stall_s <= 0 or not (self._throttle.is_due or at_once):
+        if self._config.stall_s <= 0 or not (self._throttle.is_due or at_once) or self._is_starting():
             return ()
         with self._throttle.running():
             activities = list(self._activities())
@@ -106,6 +110,8 @@ class StallWatch:
         for job in sorted(drafts.keys() | self._diagnosed.keys()):
             of_verdict = (drafts[job],) if job in drafts else ()
             instead = self._diagnosed[job].instead if job in self._diagnosed else None
+            if instead and job in judgements and self._diagnosed[job].is_unread and judgements[job].view.captured:
+                instead = None  # it was read since
             findings += of_verdict if instead is None or any(map(_is_error, of_verdict)) else instead
         return findings
 
@@ -113,10 +119,12 @@ class StallWatch:
         self, suspicion: Suspicion, judgement: Judgement | None, draft: FindingDraft | None, entry: _Diagnosed
     ) -> tuple[FindingDraft, ...] | None:
         """The findings of a job in place of `draft`, which is that of its verdict; None: that one."""
+        entry.is_unread = False
         entry.timed_out = entry.timed_out + 1 if judgement is not None and _is_late(judgement) else 0
         if suspicion.is_slow:
             return slow_findings(suspicion, draft)
         if (judgement is None or not judgement.view.captured) and entry.timed_out != 1:
+            entry.is_unread = True
             return (_unread(suspicion),)  # once may be a busy node
         if draft is None and suspicion.is_silent and judgement is not None and self._is_confirmed(judgement):
             return (self._silent(suspicion),)
@@ -159,6 +167,11 @@ class StallWatch:
 
     def _judgements(self) -> Sequence[Judgement]:
         return evaluation(self._store).judgements() if len(self._store.captures) else ()
+
+    def _is_starting(self) -> bool:
+        """Whether nodes may still report their first ranks: a diagnosis of the others would miss those."""
+        is_early = self._store.newest_rx - self._store.started_rx < STARTS_NS
+        return is_early and len(self._store.nodes) > 0 and not is_settled(self._store)
 
     def _begins(self, suspicion: Suspicion, now_s: float) -> bool:
         """Whether a diagnosis of the job is due; the next one is then due after a pause, even if this one fails."""

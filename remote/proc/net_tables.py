@@ -25,6 +25,7 @@ _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
 _INFO, _PEER = 2, 2  # INET_DIAG_INFO, UNIX_DIAG_PEER
 _SHOW_PEER = 4  # UDIAG_SHOW_PEER
 #: Offsets in `struct tcp_info` (linux/tcp.h) of tcpi_bytes_acked and tcpi_bytes_received, u64, from Linux 4.1 on.
+_LAST_DATA_RECEIVED = 52
 _BYTES_ACKED, _BYTES_RECEIVED = 120, 128
 _TIMEOUT_S = 1.0
 
@@ -68,9 +69,12 @@ def _address(word: bytes) -> "Address":
     return socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data), int(port, 16)
 
 
-def tcp_bytes() -> "dict[int, int]":
-    """{inode: bytes acknowledged and received since the connection began} in the agent's own network namespace."""
-    moved: "dict[int, int]" = {}
+def tcp_bytes() -> "dict[int, tuple[int, float | None]]":
+    """{inode: (bytes moved, seconds since data arrived)} of the TCP connections of the agent's own network namespace.
+
+    Bytes are those acknowledged and received since the connection began; None where no data has arrived.
+    """
+    moved: "dict[int, tuple[int, float | None]]" = {}
     for family in (socket.AF_INET, socket.AF_INET6):
         request = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 0xFFFFFFFF)
         for body in _dump(request):
@@ -80,7 +84,8 @@ def tcp_bytes() -> "dict[int, int]":
             info = _attribute(body, 72, _INFO)
             if inode and len(info) >= _BYTES_RECEIVED + 8:
                 acked, received = struct.unpack_from("=QQ", info, _BYTES_ACKED)
-                moved[inode] = acked + received
+                (quiet_ms,) = struct.unpack_from("=I", info, _LAST_DATA_RECEIVED)
+                moved[inode] = acked + received, quiet_ms / 1e3 if received else None
     return moved
 
 

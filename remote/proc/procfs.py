@@ -22,13 +22,14 @@ class Stat(object):
     """/proc/PID/stat, or that of a thread (proc(5) numbers its fields from 1). Times in clock ticks, `rss` in pages.
 
     `faults` are page faults, minor and major; `processor` is the one it ran on last.
+    `reaped_ticks` is the CPU time of children that ended and were waited for.
 
     `env_start` (50) and `exit_code` (52) are 0 where the reader lacks the rights.
     """
 
     __slots__ = (
-        "comm", "cpu_ticks", "env_start", "exit_code", "faults", "kernel", "ppid", "processor", "rss", "start_ticks",
-        "state", "threads",
+        "comm", "cpu_ticks", "env_start", "exit_code", "faults", "kernel", "ppid", "processor", "reaped_ticks", "rss",
+        "start_ticks", "state", "threads",
     )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
@@ -41,6 +42,7 @@ class Stat(object):
         self.kernel = bool(int(fields[6]) & PF_KTHREAD)
         self.faults = int(fields[7]) + int(fields[9])
         self.cpu_ticks = int(fields[11]) + int(fields[12])
+        self.reaped_ticks = int(fields[13]) + int(fields[14])
         self.threads = int(fields[17])
         self.start_ticks = int(fields[19])
         self.rss = int(fields[21])

@@ -48,7 +48,7 @@ class PlaceTracker(object):
     def __init__(self, procfs: "ProcFs") -> None:
         self._procfs = procfs
         self._places: "dict[ProcessKey, Place]" = {}
-        self._tcp: "tuple[int, dict[int, int]]" = (0, {})  # (instant, bytes by socket)
+        self._tcp: "tuple[int, dict[int, tuple[int, float | None]]]" = (0, {})  # (instant, bytes by socket)
         self._same_network: "dict[ProcessKey, bool]" = {}
 
     def retain(self, keys: "dict[ProcessKey, RankRef]") -> None:
@@ -123,7 +123,7 @@ class PlaceTracker(object):
             inodes = inodes_of(self._procfs, key[0])
         except OSError:
             return None
-        moved = {inode: self._tcp[1][inode] for inode in inodes if inode in self._tcp[1]}
+        moved = {inode: self._tcp[1][inode][0] for inode in inodes if inode in self._tcp[1]}
         before, place.moved = place.moved, moved
         both = [inode for inode, count in moved.items() if inode in before and count >= DATA_BYTES]
         return sum(moved[inode] - before[inode] for inode in both) if both else None

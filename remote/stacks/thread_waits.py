@@ -19,7 +19,7 @@ from ..proc.procfs import GONE, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
+    from typing import Any, Container, Iterable, Iterator
 
     from ..proc.net_tables import TcpSocket
     from ..proc.procfs import ProcFs
@@ -35,6 +35,7 @@ _POLLS, _SELECTS = frozenset(("poll", "ppoll")), frozenset(("select", "pselect6"
 _EPOLLS = frozenset(("epoll_wait", "epoll_pwait", "epoll_pwait2"))
 #: Calls that end after a time, and the argument that points to it: a timespec, for select a timeval (see their pages).
 _TIMED = {"nanosleep": 0, "clock_nanosleep": 2, "futex": 3, "select": 4, "pselect6": 4}
+_MAX_SLEEP_S = 1e9
 _TIMER_ABSTIME, _FUTEX_COMMAND, _FUTEX_REALTIME, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 1, 0x7F, 256, 0, 9
 #: Calls of I/O threads, and the first letters of the names that torch and NCCL give to theirs.
 _SOCKET_CALLS = _EPOLLS | _POLLS | _SELECTS | frozenset(("recvfrom", "recvmsg", "read"))
@@ -42,6 +43,9 @@ _OF_COLLECTIVES = ("pt_", "NCCL", "nccl", "cuda")
 _POLLIN, _POLLOUT = 0x001, 0x004  # asm-generic/poll.h; the same in epoll
 _SHARED_MEMORY = ("/dev/shm/", "/memfd:")
 _P_PID = 1  # waitid(): `id` is a pid
+#: Processes below one whose work is read.
+MAX_BELOW = 256
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 #: Descriptors of one wait, and processes that hold one of its other ends.
 MAX_ENDS, MAX_HOLDERS = 32, 16
 _MAX_FDS = 1024  # FD_SETSIZE
@@ -111,7 +115,7 @@ class SocketTables(object):
         self._procfs = procfs
         self._tcp: "dict[str, list[TcpSocket]]" = {}
         self._peers: "dict[int, int] | None" = None
-        self._moved: "dict[int, int] | None" = None
+        self._moved: "dict[int, tuple[int, float | None]] | None" = None
 
     def tcp(self, pid: int) -> "list[TcpSocket]":
         """All TCP sockets in the network namespace of a process."""
@@ -131,13 +135,13 @@ class SocketTables(object):
             self._peers = unix_peers()
         return self._peers.get(inode)
 
-    def moved_bytes(self, pid: int, inode: int) -> "int | None":
-        """Bytes that a TCP connection has moved in both directions; None if unknown."""
+    def traffic(self, pid: int, inode: int) -> "tuple[int | None, float | None]":
+        """(bytes that a TCP connection has moved, seconds since data arrived); None if unknown, or none arrived."""
         if not same_network(self._procfs, pid):
-            return None
+            return None, None
         if self._moved is None:
             self._moved = tcp_bytes()
-        return self._moved.get(inode)
+        return self._moved.get(inode, (None, None))
 
 
 class ThreadWaits(object):
@@ -179,8 +183,41 @@ class ThreadWaits(object):
         if call is not None:
             fields["waits_for"] = list(self._targets(pid, tid, call[0], call[1]))
             left_s = self._time_left_s(pid, call[0], call[1])
-            fields["thread_wakes_in_s"] = None if left_s is None else round(max(0.0, left_s), 2)
+            if left_s is not None and left_s < _MAX_SLEEP_S and self._call(pid, tid) == call:  # else it has ended
+                fields["thread_wakes_in_s"] = round(max(0.0, left_s), 2)
         return fields
+
+    def children(self, pid: int, captured: "Container[int]") -> "Fields":
+        """Work of the processes below one: CPU time of those that ended or are not `captured`, and bytes of all."""
+        try:
+            ticks = self._procfs.stat(pid).reaped_ticks
+        except (OSError, ValueError, IndexError):
+            return {}
+        moved, below = 0, self._below(pid)
+        for child in below:
+            try:
+                figures = self._procfs.stat(child)
+            except (OSError, ValueError, IndexError):
+                continue  # it has ended: its parent has its time
+            ticks += figures.reaped_ticks + (0 if child in captured else figures.cpu_ticks)
+            moved += sum(self._procfs.io_bytes(child) or (0, 0))
+        return {"children_cpu_s": round(ticks * _TICK_S, 2), "children_bytes": moved} if below else {}
+
+    def _below(self, pid: int) -> "list[int]":
+        """The processes below one, at most MAX_BELOW."""
+        below: "list[int]" = []
+        pending = [pid]
+        while pending and len(below) < MAX_BELOW:
+            parent = pending.pop()
+            try:
+                for task in os.listdir(self._procfs.path(parent, "task")):
+                    words = self._procfs.read(parent, "task/%s/children" % task).split()
+                    pending += [int(word) for word in words if word.isdigit()]
+            except OSError:
+                continue
+            if parent != pid:
+                below.append(parent)
+        return below
 
     def native_waits(self, pid: int, python_tids: "Iterable[int]") -> "list[Fields]":
         """What the threads without a Python stack wait for on sockets, the I/O threads of libraries; and shared memory.
@@ -386,7 +423,7 @@ class ThreadWaits(object):
             fields["kind"] = "listener"
             return fields
         fields["remote"] = "%s %d" % entry.remote
-        fields["moved_bytes"] = self._tables.moved_bytes(pid, inode)
+        fields["moved_bytes"], fields["received_ago_s"] = self._tables.traffic(pid, inode)
         fields["pids"] = [other for other in self._other_end(entry, entries) if other != pid][:MAX_HOLDERS]
         return fields
 

@@ -13,6 +13,7 @@ from gconsole.core.bus import Hub
 from gconsole.core.control import Control
 from gconsole.core.store import Store
 from gconsole.monitor import headless as batch
+from gconsole.monitor.coverage import is_settled
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import AgentCost, Failure, NodeState
 
@@ -94,9 +95,9 @@ async def test_reconnecting_nodes_do_not_prolong_the_watch_and_keep_their_failur
         headless.hub.publish_own(NodeState(node=failed, state="failed", error=failure, attempt=1))
 
     attempt("node2", "node1", refused)
-    assert not batch.is_settled(headless.store)
+    assert not is_settled(headless.store)
     attempt("node1", "node2", silent)
-    assert batch.is_settled(headless.store)
+    assert is_settled(headless.store)
 
     async def nothing() -> None:
         pass
@@ -143,4 +144,4 @@ def test_successful_connection_clears_the_earlier_failure():
     headless.hub.publish_own(NodeState(node="node1", state="failed", error=Failure("timeout", "no response")))
     headless.hub.publish_own(NodeState(node="node1", state="ok"))
     headless.hub.publish_own(NodeState(node="node1", state="connecting", attempt=3))
-    assert headless.store.nodes["node1"].failure is None and not batch.is_settled(headless.store)
+    assert headless.store.nodes["node1"].failure is None and not is_settled(headless.store)

@@ -14,7 +14,7 @@ from ..stacks.frame_models import FrameClass
 from . import wording
 from .await_chains import in_event_loop
 from .job_view import JobView, job_view_of
-from .progress import LEAST_COMPUTES_S, Stillness, Straggler, stillness, straggler, works
+from .progress import LEAST_COMPUTES_S, Stillness, Straggler, is_part, stillness, straggler, until_started, works
 from .rank_state import WAITING, RankState
 from .rules import CONFIDENCES, RuleResult, apply_rules
 from .verdict import (
@@ -67,7 +67,7 @@ class Judgement(msgspec.Struct, frozen=True):
 def diagnose_job(evidence: Evidence) -> Judgement:
     """The verdict on one job at its newest attempt. Deterministic: equal evidence gives equal bytes."""
     view = job_view_of(evidence)
-    still = stillness(view)
+    still = until_started(view, stillness(view))
     if not view.states and not evidence.job.ranks_found:
         return Judgement(_no_ranks(view), MissingEvidence(0.0, (), (), False), 0.0, view)
     slow = straggler(view) if still.moves else None
@@ -119,12 +119,13 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
         confidence: Confidence = "possible" if is_hung else "none"
         verdict = _verdict(view, "hung" if is_hung else "undecided", result, confidence, step, evidence_of(view, ()))
         return verdict if is_hung else replace(verdict, stalled=still.is_whole and _is_stalled(view, result))
-    if goes_on and still.more_s > 0:
+    if still.more_s > 0 and (goes_on or result.kind == "rank_absent"):
         return _too_short(view, still, result)
     if goes_on:
         return _goes_on(view, result, culprits)
     named = tuple(rank_state for rank_state in view.states if rank_state.rank in culprit_ranks)
-    state: State = "hung" if still.is_whole or result.kind in ("rank_dead", "rank_absent") else "slow"
+    is_hung = still.is_whole or result.kind in ("rank_dead", "rank_absent") or is_part(view, still, named)
+    state: State = "hung" if is_hung else "slow"
     step = _next_step(view, result, named)
     proof = (*evidence_of(view, named), *(f"caveat: {caveat}" for caveat in caveats))
     return _verdict(view, state, result, _confidence(result, caveats), step, proof)
@@ -227,7 +228,10 @@ def _next_step(view: JobView, result: RuleResult, named: Sequence[RankState]) ->
     record = view.last_record(rank)
     node = state.node if state else record.node if record and cls != "missing" else ""
     if result.kind == "p2p_cycle":
-        return "make one of them send before it receives"
+        if not any(peer.direction == "send" for member in named for peer in member.peers):
+            return "make one of them send before it receives"
+        places = sorted({wording.place(member.site) for member in named if member.site is not None})
+        return f"check their order of sends and receives: {', '.join(places)}"
     if result.kind == "wait_cycle":
         places = sorted({wording.place(member.site) for member in named if member.site is not None})
         return f"change the order of what they wait for: {', '.join(places)}"

@@ -35,10 +35,14 @@ def background_thread(
     waiting = [
         stack
         for stack in newest.values()
-        if processes.waits(stack) and (not _in_library(stack, reader) or packages & _packages(stack.frames or ()))
+        if processes.waits(stack)
+        and not _serves_a_client(stack, newest.values())
+        and (not _in_library(stack, reader) or packages & _packages(stack.frames or ()))
     ]
     if len({reader.trace(stack.frames or ()).calls for stack in waiting}) != 1:
         return None
+    if len({wait.rank for stack in waiting for wait in processes.waits(stack)}) != len(processes.waits(waiting[0])):
+        return None  # each waits for another rank: which of them the main thread needs is unknown
     if any(_works(stack, least_s, reader) for stack in newest.values() if stack not in waiting):
         return None
     return waiting[0]
@@ -83,6 +87,18 @@ def _pools(frames: Sequence[StackFrame]) -> frozenset[str]:
     """The packages that these calls are in, of those that run functions in other processes."""
     pools = (_POOL.search(frame.file) for frame in frames)
     return _packages(frames) | frozenset(match[1] for match in pools if match)
+
+
+def _serves_a_client(stack: Stack, threads: Iterable[Stack]) -> bool:
+    """Whether a thread waits for the next request on a connection to a port on which another thread accepts clients."""
+    ports = {
+        target.local.rpartition(" ")[2]
+        for thread in threads
+        for target in thread.waits_for or ()
+        if target.kind == "listener" and target.local
+    }
+    targets = [target for target in stack.waits_for or () if target.kind == "tcp"]
+    return bool(targets) and all(target.local.rpartition(" ")[2] in ports for target in targets)
 
 
 def _others(state: RankState, threads: Iterable[Stack]) -> Iterator[Stack]:

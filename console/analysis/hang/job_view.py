@@ -13,15 +13,15 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from ...records import Rank, Stack
+from ...records import Place, Rank, Stack, StackFrame
 from ..jobs import MissingRank
 from ..stacks.frame_models import FrameClass
-from ..stacks.frames import Reader, native_classes
+from ..stacks.frames import Reader, is_library, native_classes
 from ..stacks.training_threads import training_role
 from .await_chains import executor_thread, with_tasks
 from .gpu_activity import GpuState, gpu_states
 from .handlers import background_thread, handler_thread, waits_for_pool
-from .rank_state import WAITING, RankState, rank_state_of, samples_by_process, with_place
+from .rank_state import WAITING, RankState, StackSample, rank_state_of, samples_by_process
 from .verdict import Evidence, ProcessKey
 from .wait_for import PeerWait, Processes, is_waiting_for_clients
 
@@ -33,6 +33,10 @@ HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "d
 PEER: Final = "peer"
 #: A stall counts from this many times the longest pause from which the job has recovered.
 PAUSES: Final = 1.5
+#: Seconds between the newest light sample and a capture that may continue it; light samples come every 10 s.
+LIGHT_GAP_S: Final = 15.0
+#: Innermost calls by which a place in the job's own code is recognised: a light sample has only the inner frames.
+MOST_OWN_CALLS: Final = 3
 #: Arguments of torch's collective wrapper that contain a process group other than the default one.
 _GROUP_GIVEN: Final = re.compile(r"'group': <")
 
@@ -110,7 +114,7 @@ class JobView:
     def is_serving(self, state: RankState) -> bool:
         """Whether a rank waits for clients: its analysed thread, or another one while that waits in its own process."""
         if is_waiting_for_clients(state.waits_for):
-            return True
+            return not state.peer_waits  # else ranks may be its clients, as where every rank has a server
         in_thread = state.cls in ("python_lock", "sleep", "network_io") and state.key in self._listening
         return in_thread and not self.waited_for  # else a rank that waits for it may wait for this thread
 
@@ -277,7 +281,7 @@ def job_view_of(evidence: Evidence) -> JobView:
     def state_of(key: ProcessKey, thread: Stack | None = None) -> RankState:
         samples = by_process[key]
         state = rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role, thread)
-        state = with_place(state, samples, evidence.places.get(key))
+        state = _with_place(state, samples, evidence.places.get(key))
         if thread is not None:
             return state
         state = with_tasks(state, samples, reader, processes)
@@ -305,6 +309,28 @@ def job_view_of(evidence: Evidence) -> JobView:
     states.sort(key=lambda state: (state.rank or 0, state.key))
     below = {rank: tuple(members) for rank, members in sorted(workers.items())}
     return JobView(evidence, tuple(states), below, tuple(peers))
+
+
+def _with_place(state: RankState, samples: Sequence[StackSample], place: Place | None) -> RankState:
+    """The state of a process that wakes up again and again, in one place since the light samples first saw it there.
+
+    That is one that runs, or that sleeps for a limited time.
+    """
+    wakes_up = state.runs or state.wakes_in_s is not None
+    if place is None or not wakes_up or state.trace is None or state.thread is not None:
+        return state
+    is_recent = samples[0].at_s - LIGHT_GAP_S <= place.sampled / 1e9 <= samples[-1].at_s + LIGHT_GAP_S
+    own = _own_calls(samples[-1].main.frames or ())
+    was_there = bool(own) and place.samples > 1 and _own_calls(place.frames) == own
+    if not (is_recent and was_there) or state.place_s < state.watched_s:
+        return state
+    return replace(state, place_s=max(state.place_s, samples[-1].at_s - place.path_since / 1e9))
+
+
+def _own_calls(frames: Sequence[StackFrame]) -> list[tuple[str, str]]:
+    """The innermost calls in the job's own code: function and file."""
+    own = [(frame.function, frame.file) for frame in frames if not frame.native and not is_library(frame.file)]
+    return own[-MOST_OWN_CALLS:]
 
 
 def _awaited(states: Iterable[RankState]) -> list[ProcessKey]:

@@ -24,11 +24,18 @@ WRITES_BYTES: Final = 4096
 #: Bytes that its thread reads, and page faults of one that loads, by which a rank makes progress: more than by polling.
 READS_BYTES: Final = 65_536
 LOADS_FAULTS: Final = 64
+#: CPU time while it was sampled, s and share of a core, by which a compiler or a child process works.
+LEAST_WORK_S: Final = 0.03
+WORK_SHARE: Final = 0.05
 #: Seconds. A step on a device may take this long.
 LEAST_DEVICE_S: Final = 30.0
 #: Seconds that a rank may compute in one place before the others wait for it in vain: no step of a training job, an
 #: evaluation or a preparation of data is that long without a sign of progress, and loops without an end are longer.
 LEAST_COMPUTES_S: Final = 30.0
+#: Seconds for which a job waits in its set-up before a rank that was never found is missing: nodes start one by one.
+LEAST_START_S: Final = 30.0
+#: Seconds for which a part of a job must stand still to be hung while the rest passes steps.
+LEAST_PART_S: Final = 30.0
 #: Classes of ranks that load.
 _READING: Final[frozenset[FrameClass]] = frozenset(
     {"file_io", "network_io", "checkpoint_io", "dataloader", "import", "compile", "subprocess"}
@@ -97,19 +104,44 @@ def stillness(view: JobView) -> Stillness:
     return _not_stuck(view, waiters, stuck)
 
 
+def until_started(view: JobView, still: Stillness) -> Stillness:
+    """Longer sampling where a job waits in its set-up for ranks that were never found: these may be starting late."""
+    waits = [_still_s(state) for state in view.waiting if state.samples]
+    is_setup = waits and all(state.cls == "group_setup" for state in view.waiting)
+    if not is_setup or not view.not_found or view.behind or view.opaque or not still.is_stuck:
+        return still
+    more_s = max(view.least_s, LEAST_START_S) - min(waits)
+    return msgspec.structs.replace(still, more_s=max(still.more_s, more_s)) if more_s > 0 else still
+
+
+def is_part(view: JobView, still: Stillness, named: Sequence[RankState]) -> bool:
+    """Whether ranks stand still for long, and ranks that wait for them, while all others go on without them."""
+    if not named or not still.is_stuck or any(state not in still.stuck for state in named):
+        return False
+    victims = [state for state in view.waiting if _still_s(state) >= LEAST_PART_S]
+    movers = [state for state in view.states if state not in victims and state not in named]
+    if not victims or any(_still_s(state) < LEAST_PART_S for state in named):
+        return False
+    needed = {wait.rank for state in named for wait in state.peer_waits}
+    return all(_goes_on(state) and state.rank not in needed for state in movers)
+
+
+def _goes_on(state: RankState) -> bool:
+    """Whether it changes its place, or wakes up as one that communicates does."""
+    return state.place_s < state.watched_s or (state.wakes_s or 0.0) >= BUSY_WAKES_S
+
+
 def _least_s(view: JobView, state: RankState) -> float:
     """Seconds at one place after which a rank that others wait for is stuck."""
     computes = state.runs and state.cls == "compute"
-    return max(view.least_s, LEAST_COMPUTES_S) if computes or _ends_soon(view, state) else view.least_s
+    may_go_on = computes or state.ends_soon or _has_received(state)
+    return max(view.least_s, LEAST_COMPUTES_S) if may_go_on else view.least_s
 
 
-def _ends_soon(view: JobView, state: RankState) -> bool:
-    """Whether it is in one long sleep, or wait with a time limit, that is about to end: a pause between attempts.
-
-    A loop that polls sleeps again and again, each time for less than a stall lasts.
-    """
-    left_s = state.wakes_in_s
-    return left_s is not None and left_s <= LEAST_COMPUTES_S and state.frozen_s + left_s >= view.least_s
+def _has_received(state: RankState) -> bool:
+    """Whether it waits for more data on a connection on which some arrived lately: a stream has pauses."""
+    ago_s = state.received_ago_s
+    return state.cls == "network_io" and ago_s is not None and ago_s < LEAST_COMPUTES_S
 
 
 def _on_devices(view: JobView, waiters: list[RankState], stuck: frozenset[RankState]) -> Stillness:
@@ -163,9 +195,18 @@ def _may_be_held_up(waiter: RankState) -> bool:
 def works(view: JobView, state: RankState) -> bool:
     """Whether a rank, or the child process that it waits for, moved data while it was sampled."""
     children = view.workers.get(state.rank, ()) if state.rank is not None and state.cls in _BY_CHILD else ()
-    if state.cls == "compile" and (state.runs or any(child.runs for child in children)):
+    if state.cls == "compile" and (state.runs or _uses(state, state.cpu_s) or any(child.runs for child in children)):
+        return True
+    if state.cls in ("subprocess", "compile") and _uses(state, state.children_cpu_s):
+        return True
+    if state.cls == "subprocess" and (state.children_bytes or 0) >= READS_BYTES:
         return True
     return _moves_data(state) or any(map(_moves_data, children))
+
+
+def _uses(state: RankState, cpu_s: float | None) -> bool:
+    """Whether this CPU time is work: more than timers of idle threads need."""
+    return (cpu_s or 0.0) >= max(LEAST_WORK_S, WORK_SHARE * state.watched_s)
 
 
 def moves(view: JobView, state: RankState) -> bool:

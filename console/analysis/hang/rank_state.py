@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ...records import AsyncTask, Local, Place, Stack, StackFrame, StackStatus, WaitTarget
+from ...records import AsyncTask, Local, Stack, StackFrame, StackStatus, WaitTarget
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import (
     Call,
@@ -32,6 +32,8 @@ HORIZON_S = 120.0
 POLLS_S: Final = 0.5
 #: Classes in which a rank waits for other ranks.
 WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_wait", "group_setup", "teardown"})
+#: Seconds. A sleep that lasts no longer is a pause: between two attempts, or between two looks at what is polled.
+LONGEST_PAUSE_S: Final = 30.0
 #: Classes of waits in the own process, which may have a time limit.
 _TIMED: Final[frozenset[FrameClass]] = frozenset({"sleep", "python_lock"})
 #: Context switches that a waiting main thread may have: a signal, a page fault.
@@ -40,10 +42,6 @@ WAKES: Final = 2
 RUNS_SHARE: Final = 0.5
 #: Seconds. History and samples are stamped by different threads of the agent.
 SLACK_S: Final = 2.5
-#: Seconds between the newest light sample and a capture that may continue it; light samples come every 10 s.
-LIGHT_GAP_S: Final = 15.0
-#: Innermost calls by which a place in the job's own code is recognised: a light sample has only the inner frames.
-MOST_OWN_CALLS: Final = 3
 #: A line of source that runs the garbage collector: a Python without symbols has no native frames of it.
 _COLLECTS: Final = re.compile(r"\bgc\.collect\(")
 _PEER_NAMES: Final = ("src", "dst", "peer")
@@ -139,6 +137,9 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     throttled_s: float | None = None  # by its CPU quota while it was sampled
     memory_stalled_s: float | None = None  # its cgroup waited for memory while it was sampled
     memory_limit_hits: int | None = None  # how often its cgroup reached a memory limit meanwhile
+    cpu_s: float | None = None  # CPU time of all of its threads while it was sampled
+    children_cpu_s: float | None = None  # CPU time of processes below it that ended, or have no Python stack, likewise
+    children_bytes: int | None = None  # read and written by the processes below it, likewise
     moved_bytes: int | None = None  # over the TCP connections that it waits for, while it was sampled
     waits_for: tuple[WaitTarget, ...] = ()  # what the system call of the analysed thread waits for
     native: bool = False  # native frames of this place were read
@@ -162,6 +163,18 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def pid(self) -> int:
         """Process id on its node."""
         return self.key[1]
+
+    @property
+    def ends_soon(self) -> bool:
+        """Whether it sleeps, or waits for a lock, for a limited time: it pauses between two attempts, or polls."""
+        return self.wakes_in_s is not None and self.wakes_in_s <= LONGEST_PAUSE_S
+
+    @property
+    def received_ago_s(self) -> float | None:
+        """Seconds since data arrived on a TCP connection that it waits for; None if none has, or if it is unknown."""
+        return min(
+            (target.received_ago_s for target in self.waits_for if target.received_ago_s is not None), default=None
+        )
 
     @property
     def polls_memory(self) -> bool:
@@ -277,28 +290,6 @@ def rank_state_of(
     )  # fmt: skip
 
 
-def with_place(state: RankState, samples: Sequence[StackSample], place: Place | None) -> RankState:
-    """The state of a process that wakes up again and again, in one place since the light samples first saw it there.
-
-    That is one that runs, or that sleeps for a limited time.
-    """
-    wakes_up = state.runs or state.wakes_in_s is not None
-    if place is None or not wakes_up or state.trace is None or state.thread is not None:
-        return state
-    is_recent = samples[0].at_s - LIGHT_GAP_S <= place.sampled / 1e9 <= samples[-1].at_s + LIGHT_GAP_S
-    own = _own_calls(samples[-1].main.frames or ())
-    was_there = bool(own) and place.samples > 1 and _own_calls(place.frames) == own
-    if not (is_recent and was_there) or state.place_s < state.watched_s:
-        return state
-    return replace(state, place_s=max(state.place_s, samples[-1].at_s - place.path_since / 1e9))
-
-
-def _own_calls(frames: Sequence[StackFrame]) -> list[tuple[str, str]]:
-    """The innermost calls in the job's own code: function and file."""
-    own = [(frame.function, frame.file) for frame in frames if not frame.native and not is_library(frame.file)]
-    return own[-MOST_OWN_CALLS:]
-
-
 def _site(frame: StackFrame) -> Site:
     return Site(frame.function, frame.file, frame.line, frame.source)
 
@@ -383,7 +374,8 @@ def _increases(stacks: Sequence[Stack]) -> dict[str, Any]:
     """What the counters of a thread, and of its cgroup, grew by over the samples."""
     fields = {
         "read_bytes": "thread_read_bytes", "faults": "thread_faults", "throttled_s": "throttled_s",
-        "memory_stalled_s": "memory_stalled_s", "memory_limit_hits": "memory_limit_hits",
+        "memory_stalled_s": "memory_stalled_s", "memory_limit_hits": "memory_limit_hits", "cpu_s": "cpu_s",
+        "children_cpu_s": "children_cpu_s", "children_bytes": "children_bytes",
     }  # fmt: skip
     return {name: _increase(stacks, field) for name, field in fields.items()}
 

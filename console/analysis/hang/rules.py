@@ -162,6 +162,8 @@ def _behind(view: JobView, still: Stillness) -> RuleResult | None:
         caveats += ["still making progress, so possibly only slow"] * 2
     elif any(state.runs for state in late):
         caveats.append("computing, so possibly only slow")
+    elif all(state.ends_soon for state in late):
+        caveats.append("its waits are limited, so it may poll or try again")
     if view.waiting:
         caveats += [*_opaque_caveats(view), *_edge_caveats(view)]
     elif view.device_waiting and not _spin(view):
@@ -216,11 +218,13 @@ _OUTSIDE: Final = -1
 
 def _serves(view: JobView, still: Stillness) -> RuleResult | None:
     """All ranks wait for requests, or for one that does: a service without clients, not a hang."""
-    if view.communicating or view.opaque or not view.states:
+    if view.opaque or not view.states:
         return None
-    serving = [state for state in view.states if view.is_serving(state)]
-    others = [state for state in view.states if state not in serving and state.rank not in view.waited_for]
-    if not serving or others:
+    serving = [state for state in view.states if view.is_serving(state) and not state.is_communicating]
+    if view.communicating:  # a thread that serves figures of a training job is no service
+        serving = [state for state in serving if is_waiting_for_clients(state.waits_for)]
+    waiting = [state for state in view.states if state.rank in view.waited_for or state.is_communicating]
+    if not serving or any(state not in serving and state not in waiting for state in view.states):
         return None
     return RuleResult(
         "none", (), 0, wording.serves(view, serving), (), "no action needed unless requests are pending", True

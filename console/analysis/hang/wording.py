@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -30,6 +31,8 @@ _DOING: Final[dict[FrameClass, str]] = {
     "store_wait": "waits for a store key", "group_setup": "sets up a process group",
     "teardown": "tears down its process group", "unknown": "is at an unknown location",
 }  # fmt: skip
+#: Locks, queues and barriers of several processes.
+_SHARED: Final = re.compile(r"/multiprocessing/(?!pool)")
 #: Display names of torch functions.
 _OPERATIONS: Final = {"_engine_run_backward": "the backward pass", "__next__": "the data loader"}
 #: Classes whose next step is about the target of the wait, not the line of code.
@@ -112,7 +115,10 @@ def waited(view: JobView) -> str:
 def doing(state: RankState) -> str:
     """`sleeps in train.py:30 train_step`."""
     where = place(state.site)
-    return f"{_DOING[state.cls]}{' in ' + where if where else ''}"
+    words = _DOING[state.cls]
+    if state.cls == "python_lock" and state.trace and any(_SHARED.search(frame.file) for frame in state.trace.frames):
+        words = "waits for a lock or queue that processes share"
+    return f"{words}{' in ' + where if where else ''}"
 
 
 def behind(view: JobView, late: Sequence[RankState]) -> str:
@@ -170,6 +176,9 @@ def they_wait_in(view: JobView) -> str:
 def serves(view: JobView, serving: Sequence[RankState]) -> str:
     """Ranks that wait for requests."""
     numbers = [state.rank for state in serving if state.rank is not None]
+    if view.communicating:
+        others = they(_numbers(view.communicating), "waits")
+        return f"{they(numbers, 'waits for requests')}, and {others} for it in {operation(view.communicating)}."
     return f"{they(numbers, 'waits for requests')}, and no rank waits for anything else."
 
 

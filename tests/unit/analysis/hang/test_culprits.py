@@ -18,8 +18,8 @@ from analysis.hang.scenes import (
     own,
 )  # fmt: skip
 
-from gconsole.analysis.hang.progress import LEAST_COMPUTES_S
-from gconsole.records import Local, StackFrame
+from gconsole.analysis.hang.progress import LEAST_COMPUTES_S, LEAST_START_S
+from gconsole.records import Local, StackFrame, WaitTarget
 
 
 def waiting(scene, *but, path=REDUCE):
@@ -162,14 +162,18 @@ def test_dead_ranks_with_unknown_exit_order_are_all_culprits_with_likely_confide
     assert (names(verdict), verdict.confidence) == ([(1, "dead"), (2, "dead")], "likely")
 
 
-def test_rank_missing_during_setup_is_reported_as_absent():
-    verdict = waiting(Scene(), 2, path=SETUP).verdict()
+def test_rank_missing_during_setup_is_reported_as_absent_when_it_had_time_to_start():
+    early = waiting(Scene(), 2, path=SETUP).judged()
+    assert (early.verdict.state, early.verdict.culprits) == ("undecided", ())
+    assert "so far: rank 2 of 4 was never found" in early.verdict.summary
+    assert early.missing.more_s == pytest.approx(LEAST_START_S - 5.5)
+    verdict = waiting(Scene(every_s=3.0), 2, path=SETUP).verdict()
     assert (verdict.kind, names(verdict), verdict.state) == ("rank_absent", [(2, "missing")], "hung")
     assert (verdict.culprits[0].node, verdict.culprits[0].site) == (None, None)
 
 
 def test_all_ranks_of_a_node_without_processes_are_reported_missing():
-    assert names(waiting(Scene(6), 2, 3, path=SETUP).verdict()) == [(2, "missing"), (3, "missing")]
+    assert names(waiting(Scene(6, every_s=3.0), 2, 3, path=SETUP).verdict()) == [(2, "missing"), (3, "missing")]
 
 
 def test_rank_missing_after_setup_is_reported_as_dead():
@@ -277,9 +281,12 @@ def test_a_rank_in_a_pause_that_is_about_to_end_is_given_time(frames, left_s, st
     assert scene.verdict().state == state
 
 
-def test_a_rank_that_polls_by_short_sleeps_is_late_as_before():
-    scene = waiting(Scene(), 1).rank(1, own("ask"), syscall="clock_nanosleep", thread_wakes_in_s=0.4, wakes=2)
-    assert (scene.verdict().state, names(scene.verdict())) == ("hung", [(1, "sleep")])
+def test_a_rank_that_polls_by_short_sleeps_is_given_time_too():
+    facts = {"syscall": "clock_nanosleep", "thread_wakes_in_s": 0.4, "wakes": 2}
+    assert waiting(Scene(), 1).rank(1, own("ask"), **facts).verdict().state == "undecided"
+    verdict = waiting(Scene(every_s=3.0), 1).rank(1, own("ask"), **facts).verdict()
+    assert (verdict.state, names(verdict), verdict.confidence) == ("hung", [(1, "sleep")], "likely")
+    assert "caveat: its waits are limited, so it may poll or try again" in verdict.evidence
 
 
 def test_a_pause_that_lasts_all_the_same_is_a_hang():
@@ -321,3 +328,59 @@ def test_rank_that_waits_for_its_pool_is_blocked_by_the_process_in_its_own_code(
     assert "(process 901)" in verdict.next_step
     beside = waiting(Scene(), 1).rank(1, LOCKED).child(1, works, role="child", syscall="openat").verdict()
     assert names(beside) == [(1, "python_lock")], "nothing shows that it waits for this process"
+
+
+@pytest.mark.parametrize(
+    ("every_s", "movers", "state"),
+    [(3.0, (own("forward"), REDUCE), "hung"), (0.5, (own("forward"), REDUCE), "slow"),
+     (3.0, (own("forward", 20), own("backward", 24)), "hung")],
+    ids=["the others pass steps", "not for long", "the others work"],
+)  # fmt: skip
+def test_part_of_a_job_that_stands_still_for_long_is_hung(every_s, movers, state):
+    scene = Scene(every_s=every_s)
+    for rank in (0, 1):
+        scene.rank(rank, *movers, wakes=1)
+    scene.rank(2, REDUCE).rank(3, own("fetch"), syscall="recvfrom")
+    verdict = scene.verdict()
+    assert (verdict.state, names(verdict)) == (state, [(3, "network_io")])
+
+
+def streaming(received_ago_s):
+    ends = (WaitTarget(kind="tcp", direction="read", fd=5, local="10.0.0.1 9", remote="10.0.0.9 80",
+                       received_ago_s=received_ago_s),)  # fmt: skip
+    return waiting(Scene(), 1).rank(1, own("read"), syscall="recvfrom", waits_for=ends).verdict()
+
+
+@pytest.mark.parametrize(
+    ("received_ago_s", "state"),
+    [(9.0, "undecided"), (45.0, "hung"), (None, "hung")],
+    ids=["lately", "long ago", "never"],
+)
+def test_a_stream_on_which_data_arrived_lately_may_only_pause(received_ago_s, state):
+    assert streaming(received_ago_s).state == state
+
+
+@pytest.mark.parametrize(
+    ("work", "state"),
+    [({"children_cpu_s": 0.0}, "hung"), ({"children_cpu_s": 2.0}, "slow"), ({"children_bytes": 10**6}, "slow"),
+     ({}, "hung")],
+    ids=["idle", "computes", "reads", "unknown"],
+)  # fmt: skip
+def test_child_processes_that_work_are_no_hang(work, state):
+    scene = waiting(Scene(), 1).rank(1, own("build"), syscall="wait4", **dict.fromkeys(work, 0))
+    _last_of(scene, 1, work)
+    assert scene.verdict().state == state
+
+
+@pytest.mark.parametrize(("cpu_s", "state"), [(0.0, "hung"), (2.0, "slow")])
+def test_a_compiler_with_threads_of_its_own_works(cpu_s, state):
+    compiles = (MAIN, StackFrame("backend_compile", SITE + "jax/_src/compiler.py", 1))
+    scene = waiting(Scene(), 1).rank(1, compiles, cpu_s=0.0)
+    _last_of(scene, 1, {"cpu_s": cpu_s})
+    assert scene.verdict().state == state
+
+
+def _last_of(scene, rank, facts):
+    """Change the last sample of a rank."""
+    index = max(index for index, stack in enumerate(scene.stacks) if stack.rank == rank)
+    scene.stacks[index] = msgspec.structs.replace(scene.stacks[index], **facts)

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from analysis.hang.scenes import LOCKED, MAIN, REDUCE, Scene, at, names, own
+from analysis.hang.scenes import LOCKED, MAIN, REDUCE, Scene, at, collective, names, own
 
 from gconsole.analysis.hang.wait_for import circles
 from gconsole.records import Connection, StackFrame, WaitTarget
@@ -251,6 +251,49 @@ class TestNoCulprit:
         verdict = scene.verdict()
         assert (verdict.state, verdict.stalled, names(verdict)) == ("undecided", False, [])
         assert "wait for requests" in verdict.summary
+
+    def test_service_whose_ranks_wait_for_the_one_with_the_clients_is_not_an_error(self):
+        listener = WaitTarget(kind="listener", direction="read", local="0.0.0.0 80")
+        scene = Scene().rank(0, own("serve", 5), syscall="accept4", waits_for=(listener,))
+        for rank in (1, 2, 3):
+            scene.rank(rank, collective("broadcast", 12))
+        verdict = scene.verdict()
+        assert (verdict.state, verdict.stalled, names(verdict)) == ("undecided", False, [])
+        assert "rank 0 waits for requests, and ranks 1-3 wait for it in broadcast" in verdict.summary
+
+    def test_late_rank_of_a_training_job_that_serves_its_figures_is_named(self):
+        listener = WaitTarget(kind="listener", direction="read", local="0.0.0.0 80")
+        scene = Scene().rank(0, LOCKED, threads=[("metrics", own("serve", 5))])
+        scene.stacks = [
+            msgspec.structs.replace(stack, waits_for=(listener,)) if stack.thread_name == "metrics" else stack
+            for stack in scene.stacks
+        ]
+        for rank in (1, 2, 3):
+            scene.rank(rank, collective("broadcast", 12))
+        assert (scene.verdict().state, names(scene.verdict())) == ("hung", [(0, "python_lock")])
+
+    def test_ranks_that_listen_and_wait_for_each_other_are_no_service(self):
+        scene = Scene(per_node=4)
+        listener = WaitTarget(kind="listener", direction="read", local="0.0.0.0 80")
+        for rank in range(4):
+            scene.rank(rank, own("relay", 5), syscall="epoll_wait", waits_for=(listener, *to((rank + 1) % 4, "unix")))
+        verdict = scene.verdict()
+        assert (verdict.state, verdict.stalled, names(verdict)) == ("undecided", True, [])
+        assert "no action needed" not in verdict.next_step
+
+    def test_server_threads_of_a_rank_that_polls_lead_to_none_of_its_clients(self):
+        scene = Scene(per_node=4)
+        handlers = [(f"client {rank}", own("answer", 7)) for rank in (1, 2, 3)]
+        scene.rank(0, own("poll", 9), syscall="clock_nanosleep", wakes=2, threads=handlers)
+        ends = {name: to(number) for number, (name, _) in enumerate(handlers, 1)}
+        scene.stacks = [
+            msgspec.structs.replace(stack, waits_for=ends[stack.thread_name]) if stack.thread_name in ends else stack
+            for stack in scene.stacks
+        ]
+        for rank in (1, 2):
+            scene.rank(rank, own("poll", 9), syscall="clock_nanosleep", wakes=2)
+        scene.rank(3, LOCKED)
+        assert names(scene.verdict()) in ([], [(3, "python_lock")])
 
     def test_service_that_listens_in_another_thread_is_not_an_error(self):
         scene = Scene(per_node=4)
