@@ -134,7 +134,7 @@ class FindingTracker:
             else:
                 await asyncio.to_thread(self._fold, records)
 
-    def report(self, source: str, drafts: Iterable[FindingDraft]) -> None:
+    def report(self, source: str, drafts: Iterable[FindingDraft], *, clears_at_once: bool = False) -> None:
         """Replace the findings of one source; those it no longer reports are cleared after `[health] clear_s`."""
         now_s, now_ns = self._clock(), time.time_ns()
         current = {(draft.id, draft.culprits, draft.job): draft for draft in drafts if not self._is_covered(draft)}
@@ -144,7 +144,7 @@ class FindingTracker:
             for key, entry in self._open.items()
             if (entry.source == source and key not in current) or self._is_covered(entry.draft)
         ]
-        news += [self._absent(key, now_s, now_ns) for key in gone]
+        news += [self._absent(key, now_s, now_ns, at_once=clears_at_once) for key in gone]
         records = [record for record in news if record is not None]
         if records:
             self._hub.publish_own(*records)
@@ -234,12 +234,12 @@ class FindingTracker:
         entry.published, entry.published_s = _finding(draft, published.first_seen), now_s
         return entry.published
 
-    def _absent(self, key: _Key, now_s: float, now_ns: int) -> Finding | None:
+    def _absent(self, key: _Key, now_s: float, now_ns: int, *, at_once: bool = False) -> Finding | None:
         """Clear a finding that has been absent for `clear_s`; one that flaps stays one finding."""
         entry = self._open[key]
         if entry.absent_s is None:
             entry.absent_s, entry.absent_ns = now_s, now_ns
-        if now_s - entry.absent_s < self._limits.clear_s:
+        if now_s - entry.absent_s < self._limits.clear_s and not at_once:
             return None
         del self._open[key]
         return msgspec.structs.replace(entry.published, cleared_at=entry.absent_ns)

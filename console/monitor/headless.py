@@ -110,7 +110,8 @@ async def watch(
                     hub.publish_own(_nothing_captured(store))
                 elif isinstance(order, Diagnosis) and findings is not None and stalls is not None:
                     # in place of those of earlier, partial captures
-                    findings.report("verdict", await asyncio.to_thread(stalls.diagnosed, ()))
+                    final = await asyncio.to_thread(stalls.diagnosed, ())
+                    findings.report("verdict", final, clears_at_once=True)
     finally:
         if diagnosing is not None:
             diagnosing.cancel()

@@ -108,7 +108,7 @@ class Stack(Record, tag="stack", kw_only=True):
     throttled_s: Float | None = None  # time for which the CPU quota of its cgroup has throttled it so far
     memory_stalled_s: Float | None = None  # time for which all of its cgroup waited for memory so far (PSI)
     memory_limit_hits: Count | None = None  # how often its cgroup has reached a memory limit so far
-    children_cpu_s: Float | None = None  # CPU time of the processes below it that ended, or are not captured
+    children_cpu_s: Float | None = None  # CPU time of the processes below it, also of those that ended
     children_bytes: Count | None = None  # read and written by the processes below it that live
     swapped_bytes: Count | None = None  # memory of the process that is swapped out
     thread_id: Count | None = None  # pthread's

@@ -155,7 +155,6 @@ class Capture(object):
         pids = [ref.pid for ref in (seen.ranks + seen.children)] if seen is not None else []
         self._pids = pids + ancestors(self._procfs, pids)
         self.targets += _peer_targets(self._procfs, request, self.targets)
-        self._captured_pids = frozenset(target.pid for target in self.targets)
         self._waits: "ThreadWaits | None" = None
         self._captured_ranks = [rank for rank in ranks if jobs is None or rank.job in jobs]
         self._paths: "dict[tuple[Frame, ...], int]" = {}  # frames → number of the path, which has been sent
@@ -276,7 +275,7 @@ class Capture(object):
             began = time.monotonic() - (stamps.realtime_ns() - facts["began"]) / 1e9
             record.update(waits.cgroups.fields(target.pid))
             if target.fields["role"] == "rank":
-                record.update(waits.children(target.pid, self._captured_pids))
+                record.update(waits.children(target.pid))
             tids = [thread.os_thread_id or 0 for thread in threads]
             extra = [waits.fields(target.pid, tid, began) for tid in tids]
             if extra and (number or self.request.samples == 1):

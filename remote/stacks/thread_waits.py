@@ -19,7 +19,7 @@ from ..proc.procfs import GONE, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Container, Iterable, Iterator
+    from typing import Any, Iterable, Iterator
 
     from ..proc.net_tables import TcpSocket
     from ..proc.procfs import ProcFs
@@ -187,8 +187,8 @@ class ThreadWaits(object):
                 fields["thread_wakes_in_s"] = round(max(0.0, left_s), 2)
         return fields
 
-    def children(self, pid: int, captured: "Container[int]") -> "Fields":
-        """Work of the processes below one: CPU time of those that ended or are not `captured`, and bytes of all."""
+    def children(self, pid: int) -> "Fields":
+        """Work of the processes below one: CPU time, also of those that ended, and bytes of those that live."""
         try:
             ticks = self._procfs.stat(pid).reaped_ticks
         except (OSError, ValueError, IndexError):
@@ -199,7 +199,7 @@ class ThreadWaits(object):
                 figures = self._procfs.stat(child)
             except (OSError, ValueError, IndexError):
                 continue  # it has ended: its parent has its time
-            ticks += figures.reaped_ticks + (0 if child in captured else figures.cpu_ticks)
+            ticks += figures.reaped_ticks + figures.cpu_ticks
             moved += sum(self._procfs.io_bytes(child) or (0, 0))
         return {"children_cpu_s": round(ticks * _TICK_S, 2), "children_bytes": moved} if below else {}
 

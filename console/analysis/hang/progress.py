@@ -27,6 +27,8 @@ LOADS_FAULTS: Final = 64
 #: CPU time while it was sampled, s and share of a core, by which a compiler or a child process works.
 LEAST_WORK_S: Final = 0.03
 WORK_SHARE: Final = 0.05
+#: Seconds for which they are watched: on a busy node they do not run all the time.
+LEAST_WATCH_S: Final = 1.5
 #: Seconds. A step on a device may take this long.
 LEAST_DEVICE_S: Final = 30.0
 #: Seconds that a rank may compute in one place before the others wait for it in vain: no step of a training job, an
@@ -81,7 +83,11 @@ def stillness(view: JobView) -> Stillness:
     counted = waiters or others
     if not counted or min(state.samples for state in counted if state.samples or counted is others) < MIN_SAMPLES:
         return Stillness(False, False, False, least if counted else 0.0, frozenset())
-    stuck = frozenset(other for other in others if _still_s(other) >= _least_s(view, other) and not works(view, other))
+    stuck = frozenset(
+        other
+        for other in others
+        if _still_s(other) >= _least_s(view, other) and not works(view, other) and _lacks_s(other) <= 0
+    )
     if not waiters:
         if all(other.frozen_s >= least and not works(view, other) for other in others):
             return Stillness(True, True, False, 0.0, stuck)
@@ -97,7 +103,7 @@ def stillness(view: JobView) -> Stillness:
         is_still = bool(slept) or by_device or any(_slept_s(state) >= least for state in stuck)
         whole = is_still and len(held_up) == len(waiters) and len(stuck) == len(others)
         late = [other for other in others if other not in stuck and _may_be_stuck(view, other)]
-        pending = [_least_s(view, other) - _still_s(other) for other in late]
+        pending = [max(_least_s(view, other) - _still_s(other), _lacks_s(other)) for other in late]
         pending += [least - waiter.place_s for waiter in waiters if _may_be_held_up(waiter)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
         return Stillness(True, whole, False, more_s, stuck)
@@ -136,6 +142,11 @@ def _least_s(view: JobView, state: RankState) -> float:
     computes = state.runs and state.cls == "compute"
     may_go_on = computes or state.ends_soon or _has_received(state)
     return max(view.least_s, LEAST_COMPUTES_S) if may_go_on else view.least_s
+
+
+def _lacks_s(state: RankState) -> float:
+    """Seconds of sampling that lack to see whether its children, or threads of a compiler, work."""
+    return LEAST_WATCH_S - state.watched_s if state.cls in ("subprocess", "compile") else 0.0
 
 
 def _has_received(state: RankState) -> bool:

@@ -138,7 +138,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     memory_stalled_s: float | None = None  # its cgroup waited for memory while it was sampled
     memory_limit_hits: int | None = None  # how often its cgroup reached a memory limit meanwhile
     cpu_s: float | None = None  # CPU time of all of its threads while it was sampled
-    children_cpu_s: float | None = None  # CPU time of processes below it that ended, or have no Python stack, likewise
+    children_cpu_s: float | None = None  # of the processes below it, also of those that ended, likewise
     children_bytes: int | None = None  # read and written by the processes below it, likewise
     moved_bytes: int | None = None  # over the TCP connections that it waits for, while it was sampled
     waits_for: tuple[WaitTarget, ...] = ()  # what the system call of the analysed thread waits for
