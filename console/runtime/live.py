@@ -26,7 +26,7 @@ from ..core.store import Store
 from ..fleet.scheduler_jobs import load_configuration
 from ..monitor import headless
 from ..monitor.capture_selection import CaptureSelection, NothingSelected
-from ..monitor.coverage import is_reported
+from ..monitor.coverage import is_reported, is_settled
 from ..monitor.hang import Diagnosis, hang_models
 from ..records import Finding
 from ..session.store_snapshot import StoreSnapshot, snapshot_tables
@@ -127,7 +127,7 @@ class AsyncFleet:
     async def _settled(self, store: Store) -> None:
         """Wait for the first sample of every node, then a little for its devices. Raises NoNodeReached."""
         end = time.monotonic() + self._timeout_s
-        await _until(lambda: headless.is_settled(store), end)
+        await _until(lambda: is_settled(store), end)
         await _until(lambda: is_reported(store), min(end, time.monotonic() + headless.REPORT_S))
         if not any(now.state and now.state.state == "ok" for now in store.nodes.values()):
             raise NoNodeReached(_unreached(store, self._timeout_s))
