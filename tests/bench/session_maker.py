@@ -26,11 +26,10 @@ from gconsole.core.bus import Published
 from gconsole.records import encode
 from gconsole.session.format import writer as create
 from gconsole.session.format import zstd_frames
-from gconsole.session.format.layout import AgentProgress, Meta, RecorderRun, Session, named
+from gconsole.session.format.layout import AgentProgress, Meta, RecorderRun, Session, named, write_checked
 from gconsole.session.format.manifest import MANIFEST, Manifest
 from gconsole.session.format.parquet_writer import PartWriter, hour_of
 from gconsole.session.format.writer import RecordCounts, SegmentWriter, add_counts, count_records
-from gconsole.text.atomic_files import write_atomically
 
 from .fleet_minute import AGAIN, BEGAN_NS, MINUTE_NS, NUMBERS, Fleet
 
@@ -146,13 +145,14 @@ class _Segments:
             self._append([line.at(number) for line in second.lines], _batch(second, number))
 
     def close(self) -> None:
+        self._meta.seals += (self._writer.seal,) if self._writer.size else ()
         self._writer.close()
 
     def _append(self, lines: list[bytes], holds: RecordCounts) -> None:
         self._writer.append(zstd_frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx))
         add_counts(self._meta, holds)
         if self._writer.is_full:
-            self._writer.roll()
+            self._meta.seals += (self._writer.roll(),)
 
 
 def _batch(second: Second, number: int) -> RecordCounts:
@@ -196,8 +196,7 @@ class _Tables:
     def close(self) -> None:
         self._end()
         self._done.segments = {path.name: path.stat().st_size for path in self._session.segments()}
-        manifest = msgspec.json.format(msgspec.json.encode(self._done), indent=1)
-        write_atomically(self._session.parquet_folder / MANIFEST, manifest)
+        write_checked(self._session.parquet_folder / MANIFEST, self._done)
 
     def _begin(self, step: int) -> None:
         first = step * _STEP + 1

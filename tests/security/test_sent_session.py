@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 import resource
 import shutil
@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit"))
 from session_builders import a_job, a_session
 
 from gconsole.session.format import parquet_reader, reader
-from gconsole.session.format.layout import Session, SessionError
+from gconsole.session.format.layout import Session, SessionError, write_checked
 from gconsole.session.format.manifest import MANIFEST, Manifest, pieces
 from gconsole.session.manage.compact import compact
 
@@ -53,9 +53,13 @@ class SentSession:
     def set_metadata(self, **changes: Any) -> None:
         """Change the compaction metadata of the file."""
         path = self.session.parquet_folder / MANIFEST
-        content = json.loads(path.read_text())
-        next(part for part in content["parts"] if part["table"] == "gpu").update(changes)
-        path.write_text(json.dumps(content))
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        digest = hashlib.sha256(self.file.read_bytes()).hexdigest() if self.file.is_file() else ""
+        parts = [
+            msgspec.structs.replace(part, digest=digest, **changes) if part.table == "gpu" else part
+            for part in manifest.parts
+        ]
+        write_checked(path, msgspec.structs.replace(manifest, parts=tuple(parts)))
 
     def move(self, name: str) -> None:
         """Move the file to another name and update the compaction metadata."""
@@ -183,6 +187,8 @@ def test_harmful_parquet_fails_with_exit_code_2_and_one_line(sound: Session, tmp
     sent = SentSession(tmp_path, sound)
     do, commands = HARM[harm]
     do(sent)
+    if (sent.session.parquet_folder / MANIFEST).exists():
+        sent.set_metadata()  # a sender can compute checksums
     for command in commands:
         status, output = run_command(command, sent.session.path)
         assert (status, len(output.splitlines())) == (2, 1), (command, output)
@@ -222,7 +228,7 @@ def test_manifest_range_of_a_billion_segments_is_one_piece(tmp_path: Path) -> No
     content = msgspec.json.decode(path.read_bytes(), type=Manifest)
     names = (part.path.replace("000001-000001", "000001-999999999") for part in content.parts)
     wide = tuple(msgspec.structs.replace(part, path=name) for part, name in zip(content.parts, names, strict=True))
-    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(content, parts=wide)))
+    write_checked(path, msgspec.structs.replace(content, parts=wide))
     session.segment(1).unlink()
     [step] = pieces(session)
     assert (step.first, step.last) == (1, 999_999_999)

@@ -5,7 +5,7 @@ does not read everything before it.
     index/000001.ndjson.zst     the changes in each block of segment 1, a frame per block (`zstd_frames`)
 
 The index is derived and may be deleted at any time: segments that it does not cover are read themselves. A segment is
-not covered if it is damaged, or its length differs from that when it was indexed.
+not covered if it is damaged, its length differs from that when it was indexed, or a checksum of the index is wrong.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ...records import UNREADABLE, RawRecord
 from ...records.kinds import CHANGES, SPECS, identity
 from ...text.atomic_files import write_atomically
 from . import reader, zstd_frames
-from .layout import Meta, Session, segment_number
-from .manifest import CompactedRange, pieces
+from .layout import Meta, Session, decode_checked, digest_of, segment_number, write_checked
+from .manifest import CompactedRange, survey
 from .reader import OnDamage, RecordFilter
 from .writer import pack_records
 from .zstd_frames import Damage, Frame
@@ -53,11 +53,13 @@ class IndexedSegment(msgspec.Struct, frozen=True):
 
     bytes: int
     blocks: tuple[Block, ...]
+    digest: str = ""  # SHA-256 of the file of changes
 
 
 class IndexFile(msgspec.Struct):
     """Content of index.json: segments by file name."""
 
+    checksum: str = ""  # of the file (`layout.write_checked`)
     segments: dict[str, IndexedSegment] = msgspec.field(default_factory=dict)
 
 
@@ -98,7 +100,7 @@ class IndexedSession(msgspec.Struct, frozen=True):
 
         For sealed segments the end in `meta` is used; only their first label is read.
         """
-        for piece in pieces(self.session):
+        for piece in survey(self.session)[0]:
             if isinstance(piece, CompactedRange):
                 span = reader.compacted_span(self.session, piece)
                 yield from () if span is None else (span,)
@@ -115,7 +117,10 @@ class IndexedSession(msgspec.Struct, frozen=True):
         self, choice: RecordFilter, on_damage: OnDamage,
         read_indexed: Callable[[Path, IndexedSegment], Iterator[Published]],
     ) -> Iterator[Published]:  # fmt: skip
-        for piece in pieces(self.session):
+        parts, damages = survey(self.session)
+        for damage in damages:
+            on_damage(damage)
+        for piece in parts:
             if isinstance(piece, CompactedRange):
                 yield from reader.compacted_records(self.session, piece, choice)
             elif indexed := self.segments.get(piece.name):
@@ -159,11 +164,11 @@ def open_index(session: Session, folder: Path | None = None) -> IndexedSession:
     folder = folder or session.path / "index"
     index = IndexFile()
     with contextlib.suppress(OSError, *UNREADABLE):
-        index = msgspec.json.decode((folder / _NAME).read_bytes(), type=IndexFile)
+        index = decode_checked((folder / _NAME).read_bytes(), IndexFile)
     sizes = {path.name: path.stat().st_size for path in session.segments()}
     covered = {
         name: segment for name, segment in index.segments.items()
-        if sizes.get(name) == segment.bytes and (folder / name).exists()
+        if sizes.get(name) == segment.bytes and (folder / name).is_file() and digest_of(folder / name) == segment.digest
     }  # fmt: skip
     return IndexedSession(session, folder, covered)
 
@@ -187,7 +192,7 @@ def build_index(
         indexed = _index_segment(path, covered.folder / path.name)
         if indexed is not None:
             segments[path.name] = indexed
-            write_atomically(covered.folder / _NAME, msgspec.json.encode(IndexFile(segments)))
+            write_checked(covered.folder / _NAME, IndexFile(segments=segments))
     return IndexedSession(session, covered.folder, segments)
 
 
@@ -205,7 +210,7 @@ def _index_segment(path: Path, changes: Path) -> IndexedSegment | None:
     if damages:
         return None
     write_atomically(changes, b"".join(packed))
-    return IndexedSegment(size, tuple(blocks))
+    return IndexedSegment(size, tuple(blocks), digest_of(changes))
 
 
 def _block(frames: list[Frame], changes_begin: int, changes_end: int) -> Block:

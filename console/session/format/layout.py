@@ -10,19 +10,24 @@
                               written by compaction
 
 `zstd -dc segments/*.zst` gives plain NDJSON.
+
+No byte is believed unchecked: frames carry a CRC, `Meta.seals` the size and digest of each sealed segment, the manifest
+of compaction the digest of each Parquet file, and every JSON file a digest of itself (`write_checked`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import stat
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
 import msgspec
 import platformdirs
@@ -80,10 +85,20 @@ class AgentProgress(msgspec.Struct, frozen=True):
     rx: int  # its arrival, console CLOCK_REALTIME, ns
 
 
+class SegmentSeal(msgspec.Struct, frozen=True, array_like=True):
+    """What a sealed segment has to be; a missing, shortened or exchanged one would lack records silently."""
+
+    number: int
+    bytes: int
+    first_crc: int  # CRC-32 of its first frame: tells it from another segment without reading it
+    digest: str  # SHA-256 of the file
+
+
 class Meta(msgspec.Struct, kw_only=True):
     """Metadata of a session (session.json). `records`, `counts` and `agents` cover the sealed segments."""
 
     schema: str = SCHEMA
+    checksum: str = ""  # of the file (`write_checked`)
     name: str = ""
     id: str = ""
     cluster: str = ""
@@ -93,6 +108,7 @@ class Meta(msgspec.Struct, kw_only=True):
     selection: Selection = msgspec.field(default_factory=Selection)
     parts: tuple[RecorderRun, ...] = ()
     sealed: int = 0  # number of the last sealed segment
+    seals: tuple[SegmentSeal, ...] = ()  # of sealed segments; none of those that versions before wrote
     records: int = 0
     counts: dict[str, int] = msgspec.field(default_factory=dict)  # kind → records
     agents: dict[str, AgentProgress] = msgspec.field(default_factory=dict)  # last agent per node, and consoles
@@ -160,14 +176,14 @@ class Session(msgspec.Struct, frozen=True):
             raise SessionError(f"{self.path}: cannot read session.json ({error.strerror})") from error
         check_schema(self.path, data)
         try:
-            return msgspec.json.decode(data, type=Meta)
+            return decode_checked(data, Meta)
         except UNREADABLE as error:
             text = f"{self.meta_path}: damaged: {error}; try: gconsole sessions recover {self.name}"
             raise SessionError(text) from error
 
     def write(self, meta: Meta) -> None:
         """Replace its metadata atomically. Raises OSError."""
-        write_atomically(self.meta_path, msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n")
+        write_checked(self.meta_path, meta)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -206,6 +222,51 @@ class Session(msgspec.Struct, frozen=True):
         finally:
             os.close(fd)
         return False
+
+
+_Document = TypeVar("_Document", bound=msgspec.Struct)
+_NO_DIGEST: Final = b"0" * 64
+_CHECKSUM: Final = re.compile(rb'"checksum": *"([0-9a-f]{64})"')
+
+
+def write_checked(path: Path, document: msgspec.Struct) -> None:
+    """Replace a JSON file atomically, with the SHA-256 of itself in the field `checksum`. Raises OSError."""
+    blank = msgspec.structs.replace(document, checksum=_NO_DIGEST.decode())
+    data = msgspec.json.format(msgspec.json.encode(blank), indent=1) + b"\n"
+    write_atomically(path, data.replace(_NO_DIGEST, _checksum(data, type(document)), 1))
+
+
+def decode_checked(data: bytes, kind: type[_Document]) -> _Document:
+    """Return the document that `write_checked` wrote. Raises one of `UNREADABLE`, also for a wrong checksum.
+
+    Versions before wrote none: then a field that this version does not know may be a damaged `checksum`.
+    """
+    document = msgspec.json.decode(data, type=kind)
+    match = _CHECKSUM.search(data)
+    if match is None:
+        fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"checksum"}
+        if unknown := set(msgspec.json.decode(data, type=dict[str, msgspec.Raw])) - fields:
+            raise msgspec.ValidationError(f"no checksum, and the unknown field {min(unknown)[:60]!r}")
+    elif _checksum(data[: match.start(1)] + _NO_DIGEST + data[match.end(1) :], kind) != match[1]:
+        raise msgspec.ValidationError("the checksum does not match the content")
+    return document
+
+
+def _checksum(data: bytes, kind: type[msgspec.Struct]) -> bytes:
+    """The kind is part of it: one file must not be taken for another."""
+    return hashlib.sha256(kind.__name__.encode() + data).hexdigest().encode()
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, read once per process unless its size or time of change differ. Raises OSError."""
+    here = path.stat()
+    return _digest(path, here.st_ino, here.st_size, here.st_mtime_ns)
+
+
+@lru_cache(maxsize=1 << 16)
+def _digest(path: Path, *_: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def segment_number(path: Path) -> int:

@@ -22,7 +22,7 @@ import duckdb
 from ...core.bus import Published
 from ...records import BadRecord, decode
 from .duckdb_connection import connect, shared_cursor
-from .layout import SessionError, inside
+from .layout import SessionError, digest_of, inside
 from .manifest import ParquetPart
 from .memory_limit import bounded_memory
 from .reader import RecordFilter
@@ -194,7 +194,9 @@ def checked_paths(folder: Path, parts: Sequence[ParquetPart]) -> list[Path]:
     Raises SessionError for a file that compaction did not write, OSError.
     """
     paths = [inside(folder, part.path) for part in parts]
-    for path in paths:
+    for path, part in zip(paths, parts, strict=True):
+        if part.digest and digest_of(path) != part.digest:
+            raise _damaged(path, "its checksum differs from that in compacted.json")
         _check_footer_size(path)
     for first in range(0, len(paths), _FILES_AT_ONCE):
         some = slice(first, first + _FILES_AT_ONCE)

@@ -15,7 +15,7 @@ import duckdb
 
 from ...core.bus import Published
 from .duckdb_connection import connect, register_lines
-from .layout import inside, sync_file, sync_folder
+from .layout import digest_of, inside, sync_file, sync_folder
 from .manifest import ParquetPart
 from .table_schema import TABLES, columns_of, key_values, line_of, literal, parsed_lines, quoted, table_of
 
@@ -27,6 +27,8 @@ _ORDER: Final = (
 ROW_GROUP: Final = 122_880
 #: zstd level. On `gpu` records 15 makes a file 6 % smaller and takes four times as long.
 _ZSTD_LEVEL: Final = 9
+#: Suffix of a file that is not complete: it must not match `*.parquet`, which other programs read.
+DRAFT_SUFFIX: Final = ".draft"
 #: Characters of JSON held in memory before a file is written of the largest table: some 60,000 records of GPUs.
 BUFFER_CHARS: Final = 72 << 20
 
@@ -34,7 +36,8 @@ BUFFER_CHARS: Final = 72 << 20
 class PartWriter:
     """Writes records into the tables of a folder, a file whenever the buffer is full; memory stays bounded.
 
-    Files are synced to disk when `finish` returns, unless `is_temporary`: unsorted scratch files, written quickly.
+    When `finish` returns, all files are synced to disk and have their names, which drafts until then; `is_temporary`:
+    unsorted scratch files, written quickly.
     """
 
     def __init__(self, folder: Path, prefix: str, *, is_temporary: bool = False) -> None:
@@ -69,6 +72,9 @@ class PartWriter:
         for key in sorted(self._lines):
             self._write(key)
         if not self._is_temporary:
+            for part in self._parts:
+                path = inside(self._folder, part.path)
+                _draft_of(path).replace(path)
             for folder in {(self._folder / part.path).parent for part in self._parts}:
                 sync_folder(folder)
                 sync_folder(folder.parent)
@@ -80,15 +86,24 @@ class PartWriter:
         name = f"{table}/hour={hour}/{self._prefix}-{self._written[key]}.parquet"
         self._written[key] += 1
         (self._folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = inside(self._folder, name)
-        rows = write_file(self._connection, path, table, lines, is_temporary=self._is_temporary)
-        if not self._is_temporary:
-            sync_file(path)
-        self._parts.append(ParquetPart(name, table, hour, rows))
+        path, digest = inside(self._folder, name), ""
+        if self._is_temporary:
+            rows = write_file(self._connection, path, table, lines, is_temporary=True)
+        else:
+            draft = _draft_of(path)
+            draft.unlink(missing_ok=True)  # a link must not be followed
+            rows = write_file(self._connection, draft, table, lines)
+            sync_file(draft)
+            digest = digest_of(draft)
+        self._parts.append(ParquetPart(name, table, hour, rows, digest))
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
         return connect()
+
+
+def _draft_of(path: Path) -> Path:
+    return path.with_name(path.name + DRAFT_SUFFIX)
 
 
 def hour_of(rx: int) -> str:

@@ -14,7 +14,7 @@ from ...records.kinds import kind_of
 from .. import ndjson
 from . import zstd_frames
 from .layout import SEGMENT_SUFFIX, Session, SessionError
-from .manifest import CompactedRange, pieces
+from .manifest import CompactedRange, survey
 from .writer import OTHER_KINDS
 from .zstd_frames import Damage, Frame
 
@@ -78,18 +78,24 @@ def records(path: Path, choice: RecordFilter = ALL) -> Iterator[Published]:
         if damage.what != "torn" or damage.path != last:
             raise Damaged(f"{path}: {damage}; try: gconsole sessions verify {path.name}, and recover")
 
-    parts = _pieces(path)
+    parts, damages = _survey(path)
     last = parts[-1] if parts else None
+    for damage in damages:
+        if damage.is_loss:
+            refuse(damage)
     return _read_pieces(path, parts, choice, refuse)
 
 
 def lenient(path: Path, on_damage: OnDamage, choice: RecordFilter = ALL) -> Iterator[Published]:
     """Yield all readable records; `on_damage` receives damaged places and a torn end. Raises OSError."""
-    return _read_pieces(path, _pieces(path), choice, on_damage)
+    parts, damages = _survey(path)
+    for damage in damages:
+        on_damage(damage)
+    return _read_pieces(path, parts, choice, on_damage)
 
 
-def _pieces(path: Path) -> list[Path | CompactedRange]:
-    return pieces(Session(path)) if path.is_dir() else [path]
+def _survey(path: Path) -> tuple[list[Path | CompactedRange], list[Damage]]:
+    return survey(Session(path)) if path.is_dir() else ([path], [])
 
 
 def _read_pieces(

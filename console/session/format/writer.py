@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -20,7 +21,7 @@ from ...records import KINDS, encode
 from ...records.kinds import kind_of
 from ...text.atomic_files import make_folder
 from . import zstd_frames
-from .layout import AgentProgress, Meta, RecorderRun, Session, SessionError, now, sync_folder
+from .layout import AgentProgress, Meta, RecorderRun, SegmentSeal, Session, SessionError, now, sync_folder
 from .manifest import last_number
 
 #: Bytes. A segment is sealed at this size: small enough to be read again within seconds after a crash.
@@ -139,7 +140,15 @@ class SegmentWriter:
         except OSError:
             os.ftruncate(self._fd, self.size)  # releases the blocks of a frame that a full disk cut off
             raise
+        if not self.size:
+            self._first_crc = zstd_frames.crc_of(data)
         self.size += len(data)
+        self._digest.update(data)
+
+    @property
+    def seal(self) -> SegmentSeal:
+        """What is written of this segment."""
+        return SegmentSeal(self.number, self.size, self._first_crc, self._digest.hexdigest())
 
     @property
     def is_full(self) -> bool:
@@ -151,9 +160,9 @@ class SegmentWriter:
         """False once the file has been removed: what is appended would be lost."""
         return os.fstat(self._fd).st_nlink > 0
 
-    def roll(self) -> None:
+    def roll(self) -> SegmentSeal:
         """Seal this segment and create the next. Raises OSError; then this one stays open."""
-        before = self._fd
+        before, seal = self._fd, self.seal
         self.number += 1
         try:
             self._open()
@@ -161,6 +170,7 @@ class SegmentWriter:
             self.number -= 1
             raise
         os.close(before)
+        return seal
 
     def close(self) -> None:
         """Close the file."""
@@ -175,6 +185,7 @@ class SegmentWriter:
             os.close(fd)
             raise
         self._fd, self.size = fd, 0
+        self._digest, self._first_crc = hashlib.sha256(), 0  # of what is written
 
 
 # -- whole sessions ----------------------------------------------------------------------------------------------------
@@ -232,7 +243,8 @@ def _write_frames(session: Session, frames: Iterable[tuple[bytes, RecordCounts]]
             writer.append(data)
             add_counts(meta, counts)
             if writer.is_full:
-                writer.roll()
+                meta.seals += (writer.roll(),)
+        meta.seals += (writer.seal,) if writer.size else ()
     finally:
         writer.close()
     ended = now()

@@ -62,17 +62,39 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes of a file that do not form a frame. `torn`: the end of the file, cut off while it was written."""
+    """Bytes of a file that are not what was written.
+
+    `torn`: the end of the file, cut off while it was written. `missing`: the whole file. `changed`: a segment of
+    another length than when it was sealed. `exchanged`: another segment in its place. `replaced`: other files have its
+    content. `unchecked`: session.json, so that it is not known whether segments are missing.
+    """
 
     path: Path
     offset: int
     bytes: int
-    what: Literal["torn", "damaged"]
+    what: Literal["torn", "damaged", "missing", "changed", "exchanged", "replaced", "unchecked"]
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether records cannot be read."""
+        return self.what not in ("replaced", "unchecked")
 
     def __str__(self) -> str:
-        if self.what == "torn":
-            return f"{self.path.name}: its last {size(self.bytes)} are torn: cut off while they were written"
-        return f"{self.path.name}: {size(self.bytes)} at {self.offset} are damaged"
+        name = self.path.name
+        match self.what:
+            case "torn":
+                return f"{name}: its last {size(self.bytes)} are torn: cut off while they were written"
+            case "missing":
+                return f"{name}: missing, with {size(self.bytes)} of records"
+            case "changed":
+                return f"{name}: its length differs by {size(self.bytes)} from when it was sealed"
+            case "exchanged":
+                return f"{name}: not the segment that was recorded, which had {size(self.bytes)}; left out"
+            case "replaced":
+                return f"{name}: damaged; its records are read from segments instead"
+            case "unchecked":
+                return f"{name}: damaged or missing; whether segments are complete is not known"
+        return f"{name}: {size(self.bytes)} at {self.offset} are damaged"
 
 
 _labels: Final = msgspec.json.Decoder(Label)
@@ -171,6 +193,18 @@ def _next_label(data: mmap.mmap, offset: int, size: int) -> int | None:
             return offset
         offset += 1
     return None
+
+
+def first_crc(path: Path) -> int | None:
+    """Return the CRC of the first frame of a file; None if there is none, or its label is damaged. Raises OSError."""
+    first = next(scan(path), None)
+    return first.label.crc if isinstance(first, Frame) else None
+
+
+def crc_of(packed: bytes) -> int:
+    """Return the CRC of the frame that `pack` made."""
+    _, length, _ = _HEAD.unpack_from(packed)
+    return _labels.decode(packed[_HEAD.size : _HEAD.size - 4 + length]).crc
 
 
 class BadFrame(Exception):

@@ -94,6 +94,7 @@ def mark(session: Session, text: str) -> None:
         return
     with session.lock():
         meta = session.read()
+        is_sealed = bool(meta.seals) or not meta.records  # versions before sealed none: then others would lack theirs
         note = Mark(agent=secrets.token_hex(8), seq=1, t=now(), rx=now(), text=text)
         writer = SegmentWriter(session)
         try:
@@ -104,7 +105,7 @@ def mark(session: Session, text: str) -> None:
         finally:
             writer.close()
         if meta.state != "recording":
-            meta.sealed = writer.number
+            meta.sealed, meta.seals = writer.number, (*meta.seals, *([writer.seal] if is_sealed else ()))
             session.write(meta)
 
 

@@ -1,37 +1,42 @@
 """Compaction: write segments as Parquet, a table per kind and hour of arrival, in steps that may be interrupted.
 
     parquet/compacted.json                            the `Manifest`, replaced atomically
-    parquet/gpu/hour=2026-11-21T08/part-000001-000004-0.parquet
-                                                      of segments 1 to 4, first file of this hour
+    parquet/gpu/hour=2026-11-21T08/part-000004-000004-0.parquet
+                                                      of segment 4, first file of this hour
 
-A step writes and syncs all files of a few segments before it adds them to the manifest. Files that the manifest does
-not name belong to an interrupted step: they are never read, and the next run deletes them. Segments are kept until
-`drop_segments`.
+A step writes and syncs all files of a segment as drafts, gives them their names, and adds them to the manifest with
+their digests. Files that the manifest does not name belong to an interrupted step: they are never read, and the next
+run deletes them. Segments are kept until `drop_segments`, which reads every record back and compares it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
+from ...core.bus import Published
+from ...records import encode
 from ...text import format
-from ...text.atomic_files import write_atomically
-from ..format import zstd_frames
-from ..format.layout import Session, SessionError, inside, segment_number, sync_folder
-from ..format.manifest import MANIFEST, Manifest, read_manifest, segments_of
-from ..format.parquet_reader import checked_paths
-from ..format.parquet_writer import PartWriter
-from ..format.reader import lenient
+from ..format.layout import Session, SessionError, inside, segment_number, sync_folder, write_checked
+from ..format.manifest import (
+    MANIFEST,
+    CompactedRange,
+    Manifest,
+    ParquetPart,
+    check_part,
+    check_seal,
+    read_manifest,
+    segments_of,
+)
+from ..format.parquet_writer import DRAFT_SUFFIX, PartWriter
+from ..format.reader import compacted_records, lenient
 from ..format.zstd_frames import Damage
-
-#: Segments per step: the most that an interruption costs.
-STEP_SEGMENTS: Final = 4
 
 #: Called with the number of segments done, and of all segments.
 Progress = Callable[[int, int], None]
@@ -40,6 +45,8 @@ Progress = Callable[[int, int], None]
 def compact(session: Session, progress: Progress = lambda done, of: None) -> Manifest:
     """Write all sealed segments that are not in Parquet yet; return the manifest. Raises SessionError, OSError."""
     meta = session.read()
+    if meta.state == "recording" and not session.is_being_written():
+        raise SessionError(f"{session.name}: its console crashed; first: gconsole sessions recover {session.name}")
     inside(session.parquet_folder, MANIFEST)  # before anything is removed there
     session.parquet_folder.mkdir(mode=0o700, exist_ok=True)
     with _compaction_lock(session):
@@ -50,9 +57,11 @@ def compact(session: Session, progress: Progress = lambda done, of: None) -> Man
             path for path in session.segments()
             if path.name not in manifest.segments and segment_number(path) <= meta.sealed
         ]  # fmt: skip
-        for first in range(0, len(pending), STEP_SEGMENTS):
-            progress(first, len(pending))
-            _compact_step(session, manifest, pending[first : first + STEP_SEGMENTS])
+        seals = {seal.number: seal for seal in meta.seals}
+        for done, path in enumerate(pending):
+            progress(done, len(pending))
+            seal = seals.get(segment_number(path))
+            _compact_segment(session, manifest, path, [] if seal is None else check_seal(path, seal))
         progress(len(pending), len(pending))
         return manifest
 
@@ -74,8 +83,9 @@ def _check_unchanged(session: Session, manifest: Manifest) -> None:
     """Raises SessionError if a Parquet file is missing, or a segment changed after it was compacted."""
     again = f"try: remove {session.parquet_folder}, and compact again"
     for part in manifest.parts:
-        if not (session.parquet_folder / part.path).is_file():
-            raise SessionError(f"{session.name}: {part.path} is missing; {again}")
+        for damage in check_part(session, part):
+            what = "missing" if damage.what == "missing" else "damaged: its checksum is wrong"
+            raise SessionError(f"{session.name}: {part.path} is {what}; {again}")
     for name, size in manifest.segments.items():
         path = session.segments_folder / name
         if path.exists() and path.stat().st_size != size:
@@ -84,66 +94,89 @@ def _check_unchanged(session: Session, manifest: Manifest) -> None:
 
 def _remove_strays(session: Session, manifest: Manifest) -> None:
     named = {part.path for part in manifest.parts}
-    for path in session.parquet_folder.rglob("*.parquet"):
+    for path in (*session.parquet_folder.rglob("*.parquet"), *session.parquet_folder.rglob(f"*{DRAFT_SUFFIX}")):
         if str(path.relative_to(session.parquet_folder)) not in named:
             path.unlink()
 
 
-def _compact_step(session: Session, manifest: Manifest, segments: Sequence[Path]) -> None:
-    sizes = {path.name: path.stat().st_size for path in segments}
-    damages: list[Damage] = []
-    first, last = (path.name.partition(".")[0] for path in (segments[0], segments[-1]))
-    writer = PartWriter(session.parquet_folder, f"part-{first}-{last}")
-    for path in segments:
-        writer.add(lenient(path, damages.append))
-    parts = writer.finish()
-    manifest.segments.update(sizes)
-    manifest.parts += parts
+def _compact_segment(session: Session, manifest: Manifest, path: Path, damages: list[Damage]) -> None:
+    size, number = path.stat().st_size, path.name.partition(".")[0]
+    writer = PartWriter(session.parquet_folder, f"part-{number}-{number}")
+    writer.add(lenient(path, damages.append))
+    manifest.parts += writer.finish()
+    manifest.segments[path.name] = size
     manifest.damaged_bytes += sum(damage.bytes for damage in damages)
-    write_atomically(session.parquet_folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    write_checked(session.parquet_folder / MANIFEST, manifest)
     sync_folder(session.parquet_folder)
 
 
-def drop_segments(session: Session) -> int:
+def drop_segments(session: Session, progress: Progress = lambda done, of: None) -> int:
     """Delete the compacted segments of a closed session; return the bytes freed.
 
-    Raises SessionError unless Parquet has a row for each of their records, and while the session is written; OSError.
+    Each segment is deleted once all its records were read back from Parquet and are the same. Raises SessionError for
+    the first one that differs, which is kept, and while the session is written; OSError.
     """
     with session.lock():
         meta, manifest = session.read(), read_manifest(session)
         if meta.state != "closed":
             raise SessionError(f"{session.name}: not closed; try: gconsole sessions recover {session.name}")
-        _check_complete(session, manifest)
+        if manifest.damaged_bytes:
+            damaged = format.size(manifest.damaged_bytes)
+            raise SessionError(f"{session.name}: {damaged} of its segments are damaged: its segments are kept")
+        freed = 0
+        parts: dict[tuple[int, int], list[ParquetPart]] = {}
+        for part in manifest.parts:
+            parts.setdefault(segments_of(part), []).append(part)
         compacted = [path for path in session.segments() if path.name in manifest.segments]
-        freed = sum(path.stat().st_size for path in compacted)
+        steps: dict[tuple[int, int], list[Path]] = {}
         for path in compacted:
-            path.unlink()
-        sync_folder(session.segments_folder)
+            number = segment_number(path)
+            step = next((step for step in parts if step[0] <= number <= step[1]), (number, number))
+            steps.setdefault(step, []).append(path)
+        for (first, last), paths in steps.items():
+            progress(compacted.index(paths[0]), len(compacted))
+            _check_complete(session, manifest, paths, CompactedRange(first, last, tuple(parts.get((first, last), ()))))
+            freed += sum(path.stat().st_size for path in paths)
+            for path in paths:
+                path.unlink()
+            sync_folder(session.segments_folder)
+        progress(len(compacted), len(compacted))
         return freed
 
 
-def _check_complete(session: Session, manifest: Manifest) -> None:
-    """Raises SessionError if a record of the compacted segments is missing in Parquet."""
+def _check_complete(session: Session, manifest: Manifest, paths: list[Path], step: CompactedRange) -> None:
+    """Raises SessionError unless the Parquet of a compaction step has exactly the records of its segments."""
     kept = "its segments are kept"
-    if manifest.damaged_bytes:
-        damaged = format.size(manifest.damaged_bytes)
-        raise SessionError(f"{session.name}: {damaged} of its segments are damaged: {kept}")
-    segments = {segment_number(path): path for path in session.segments()}
-    rows = records = 0
-    for part in manifest.parts:
-        try:
-            checked_paths(session.parquet_folder, [part])
-        except (SessionError, OSError) as error:
-            raise SessionError(f"{session.name}: {part.path} changed after it was written: {kept}") from error
-        first, last = segments_of(part)
-        if any(first <= number <= last for number in segments):
-            rows += part.rows
-    for path in segments.values():
-        if path.name in manifest.segments:
-            for item in zstd_frames.scan(path):
-                if isinstance(item, Damage) or path.stat().st_size != manifest.segments[path.name]:
-                    raise SessionError(f"{session.name}: {path.name} changed after it was compacted: {kept}")
-                records += item.label.records
-    if rows < records:
-        text = f"only {rows} of {records} records are in Parquet: {kept}"
-        raise SessionError(f"{session.name}: {text}; try: remove {session.parquet_folder}, and compact again")
+    for part in step.parts:
+        if check_part(session, part):
+            raise SessionError(f"{session.name}: {part.path} changed after it was written: {kept}")
+    expected = {name for name in manifest.segments if step.first <= segment_number(Path(name)) <= step.last}
+    if missing := expected - {path.name for path in paths}:
+        raise SessionError(f"{session.name}: {min(missing)} is missing, so its Parquet cannot be compared: {kept}")
+    damages: list[Damage] = []
+    recorded = _Fingerprint.of(record for path in paths for record in lenient(path, damages.append))
+    if damages or any(path.stat().st_size != manifest.segments[path.name] for path in paths):
+        name = damages[0].path.name if damages else paths[0].name
+        raise SessionError(f"{session.name}: {name} changed after it was compacted: {kept}")
+    compacted = _Fingerprint.of(compacted_records(session, step))
+    if compacted != recorded:
+        text = f"only {compacted.records} of {recorded.records} records are in Parquet"
+        if compacted.records >= recorded.records:
+            text = f"Parquet has other records than {paths[0].name}"
+        text += f": {kept}; try: remove {session.parquet_folder}, and compact again"
+        raise SessionError(f"{session.name}: {text}")
+
+
+class _Fingerprint(msgspec.Struct, frozen=True):
+    """Records regardless of their order: how many, and the sum of their digests."""
+
+    records: int
+    total: int
+
+    @classmethod
+    def of(cls, records: Iterable[Published]) -> _Fingerprint:
+        count = total = 0
+        for record in records:
+            count += 1
+            total += int.from_bytes(hashlib.blake2b(encode(record), digest_size=16).digest())
+        return cls(count, total)

@@ -7,16 +7,15 @@ the records after it, unpacked into temporary Parquet files that are removed wit
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from ...core.bus import Published
 from ..format import reader
-from ..format.layout import NewerSchema, Session, SessionError
-from ..format.manifest import read_manifest
+from ..format.layout import NewerSchema, Session, SessionError, segment_number
+from ..format.manifest import CompactedRange, Manifest, ParquetPart, check_part, read_manifest, segments_of, survey
 from ..format.parquet_reader import checked_paths
 from ..format.parquet_writer import PartWriter
 from ..format.table_schema import TABLES
@@ -74,7 +73,7 @@ class RecordedSource:
         new = [table for table in TABLES if table in wanted and table not in self._loaded]
         if new:
             self._loaded.update(dict.fromkeys(new, ()))
-            for table, path in chain(self._compacted(new), self._unpacked(new)):
+            for table, path in self._session_files(new) if self.path.is_dir() else self._unpacked({self.path: new}):
                 self._loaded[table] = (*self._loaded[table], path)
         return SourceTables(files={table: files for table, files in self._loaded.items() if files})
 
@@ -88,26 +87,44 @@ class RecordedSource:
             except SessionError:
                 return
 
-    def _compacted(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
-        if not self.path.is_dir():
-            return []
+    def _session_files(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
+        """Return the Parquet files of a session: of compaction, and of segments that are not compacted or have to
+        stand in for a damaged file."""
         session = Session(self.path)
-        parts = [part for part in read_manifest(session).parts if part.table in wanted]
-        paths = checked_paths(session.parquet_folder, parts)
-        return [(part.table, path) for part, path in zip(parts, paths, strict=True)]
+        pieces, damages = survey(session)
+        for damage in damages:
+            self._note_damage(damage)
+        whole = {piece.name: piece for piece in pieces if isinstance(piece, Path)}
+        only_parquet = [part for piece in pieces if isinstance(piece, CompactedRange) for part in piece.parts]
+        manifest = Manifest() if any(damage.what == "replaced" for damage in damages) else read_manifest(session)
+        instead = {path: list(wanted) for name, path in whole.items() if name not in manifest.segments}
+        usable = [part for part in only_parquet if part.table in wanted]
+        optional = [part for part in manifest.parts if part.table in wanted and part not in only_parquet]
+        unusable = {(segments_of(part), part.table) for part in optional if not self._is_sound(session, part)}
+        usable += [part for part in optional if (segments_of(part), part.table) not in unusable]
+        for (first, last), table in sorted(unusable):
+            for path in whole.values():
+                if first <= segment_number(path) <= last:
+                    instead.setdefault(path, []).append(table)
+        paths = checked_paths(session.parquet_folder, usable)
+        return [(part.table, path) for part, path in zip(usable, paths, strict=True)] + self._unpacked(instead)
 
-    def _unpacked(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
-        """Write what is not Parquet yet as Parquet."""
+    def _is_sound(self, session: Session, part: ParquetPart) -> bool:
+        """Whether a file is what compaction wrote; versions before left no digest that could show it."""
+        if check_part(session, part):
+            self._note_damage(Damage(session.parquet_folder / part.path, 0, 0, "replaced"))
+            return False
+        return bool(part.digest)
+
+    def _unpacked(self, wanted: Mapping[Path, Sequence[str]]) -> list[tuple[str, Path]]:
+        """Write these tables of segments or of a file of records as Parquet."""
         folder = self.scratch / f"unpacked-{len(list(self.scratch.iterdir()))}"
         writer = PartWriter(folder, "part", is_temporary=True)
-        choice = reader.RecordFilter() if "unknown" in wanted else reader.RecordFilter(kinds=wanted)
-        if self.path.is_dir():
-            done = read_manifest(Session(self.path)).segments
-            for segment in reader.segment_files(self.path):
-                if segment.name not in done:
-                    writer.add(self._until_cancelled(reader.lenient(segment, self._note_damage, choice)), wanted)
-        else:
-            writer.add(self._until_cancelled(reader.records(self.path, choice)), wanted)
+        for path, tables in sorted(wanted.items()):
+            choice = reader.RecordFilter() if "unknown" in tables else reader.RecordFilter(kinds=tables)
+            is_segment = path != self.path
+            records = reader.lenient(path, self._note_damage, choice) if is_segment else reader.records(path, choice)
+            writer.add(self._until_cancelled(records), tables)
         return [(part.table, folder / part.path) for part in writer.finish()]
 
     def _until_cancelled(self, records: Iterable[Published]) -> Iterator[Published]:

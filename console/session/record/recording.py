@@ -23,7 +23,7 @@ from ...records import Gap, Log, Mark, Record
 from ...text.atomic_files import write_atomically, write_new
 from ...text.format import size
 from ...text.logs import internal_error
-from ..format.layout import Meta, RecorderRun, Session, SessionError, now
+from ..format.layout import Meta, RecorderRun, SegmentSeal, Session, SessionError, now
 from ..format.pseudonyms import MAX_NAMES_PER_NODE
 from ..format.redact import Redactor
 from ..format.writer import SEGMENT_BYTES, RecordCounts, SegmentWriter, add_counts, pack_records
@@ -201,8 +201,7 @@ class Recording:
         self._bytes += len(data)
         add_counts(self.meta, counts)
         if self._writer.is_full:
-            self._writer.roll()
-            self._seal(self._writer.number - 1)
+            self._seal(self._writer.roll())
 
     def _pack_and_write(self, records: Sequence[Published], number: int, snapshot: int = 0, lost: int = 0) -> None:
         for begin in range(0, len(records), FRAME_RECORDS):
@@ -238,8 +237,7 @@ class Recording:
                 self._durable = written.number
                 if self._writer.is_full:
                     _log.debug("recording %s: segment %d is full", self.session.name, self._writer.number)
-                    self._writer.roll()
-                    self._seal(self._writer.number - 1)
+                    self._seal(self._writer.roll())
         except OSError as error:
             self._report_trouble(reason_of(error))
         else:
@@ -249,8 +247,9 @@ class Recording:
         if not self._writer.is_in_place:
             raise OSError(errno.ENOENT, "the segment file was removed")
 
-    def _seal(self, number: int) -> None:
-        self.meta.sealed = number
+    def _seal(self, seal: SegmentSeal) -> None:
+        self.meta.sealed = seal.number
+        self.meta.seals += (seal,) if seal.bytes else ()
         self.session.write(self.meta)
 
     def _close(self) -> None:
@@ -258,18 +257,18 @@ class Recording:
         while self._pending and time.monotonic() < deadline:
             time.sleep(LAST_S / 20)
             self._write()
-        number = self._writer.number
+        seal = self._writer.seal
         self._writer.close()
         if self._pending or self._lost:
             return  # `recover` closes it and reports the missing records
         try:
-            if not self._writer.size:
-                self.session.segment(number).unlink()
+            if not seal.bytes:
+                self.session.segment(seal.number).unlink()
             _log.info("recording %s closed: %d records, %d bytes", self.session.name, self.meta.records, self._bytes)
             ended = now()
             self.meta.parts = (*self.meta.parts[:-1], replace(self.meta.parts[-1], ended=ended, how="stopped"))
             self.meta.state, self.meta.closed = "closed", ended
-            self._seal(number)
+            self._seal(seal)
         except OSError as error:
             self._report_trouble(reason_of(error))
 

@@ -1,6 +1,7 @@
 """Recovery of a session after a crash: truncate the torn end, recount, close it, or resume its recording.
 
-Sealed segments are counted by their labels; the segment that was being written is read. `verify` reads everything.
+Sealed segments are counted by their labels; the segment that was being written is read. `verify` reads everything and
+checks every file against its digest.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from ..format.layout import (
     Meta,
     NewerSchema,
     RecorderRun,
+    SegmentSeal,
     Session,
     SessionError,
+    digest_of,
     now,
     segment_number,
     sync_folder,
 )  # fmt: skip
-from ..format.manifest import CompactedRange, pieces
+from ..format.manifest import CompactedRange, check_part, pieces, read_manifest, survey
 from ..format.reader import RecordFilter
 from ..format.writer import RecordCounts, add_counts
 from ..format.zstd_frames import Damage, Frame
@@ -95,20 +98,24 @@ def recover_locked(session: Session, progress: Progress = _no_progress) -> Recov
     fresh = replace(meta, records=0, counts={}, first_rx=None, last_rx=None, agents=dict(meta.agents), sealed=0)
     parts = _pieces(session)
     total, done = _total_bytes(parts), 0
+    seals: list[SegmentSeal] = []
     for piece in parts:
         if isinstance(piece, CompactedRange):
             _count_parquet(session, piece, fresh, report)
+            seals += (seal for seal in meta.seals if piece.first <= seal.number <= piece.last)
             continue
         done += piece.stat().st_size
         torn_at = _count_segment(piece, fresh, report, decompress=segment_number(piece) > meta.sealed)
         if torn_at is not None:
             report.cut_bytes += _truncate(piece, torn_at)
+        seals += _seal_of(piece)
         progress(done, total)
     report.missing = max(0, meta.records - report.records)
     last_compacted = (part.last for part in parts if isinstance(part, CompactedRange))
     fresh.sealed = max([*map(segment_number, session.segments()), *last_compacted], default=0)
     fresh.state = "closed" if report.is_sound else "torn"
     fresh.closed = fresh.closed or fresh.last_rx or now()
+    fresh.seals = tuple(seals)
     fresh.parts = tuple(_ended(part, fresh.last_rx) for part in fresh.parts)
     session.write(fresh)
     _log.info("session %s recovered: %d records, %d bytes cut, %d damaged parts, %d records missing", session.name,
@@ -123,26 +130,47 @@ def verify(session: Session, progress: Progress = _no_progress) -> RecoveryRepor
     """
     report = RecoveryReport()
     try:
-        counted = session.read().records
+        meta = session.read()
     except SessionError:
-        counted = 0
-    parts = _pieces(session)
+        meta = Meta()
+    parts, damages = survey(session)
+    seals = {seal.number: seal.digest for seal in meta.seals}
+    changed = {damage.path for damage in damages}
+    report.damages += damages
     total, done = _total_bytes(parts), 0
+    unreadable = _damaged_parquet(session, report)
     for piece in parts:
         if isinstance(piece, CompactedRange):
-            report.records += sum(1 for _ in reader.compacted_records(session, piece))
+            if unreadable.isdisjoint(part.path for part in piece.parts):
+                report.records += sum(1 for _ in reader.compacted_records(session, piece))
             continue
+        before = len(report.damages)
         for item in zstd_frames.contents(piece):
             if not isinstance(item, Damage):
                 _check_records(piece, *item, report)
                 progress(done + item[0].end, total)
-            elif item.what == "torn" and piece == parts[-1]:
+            elif item.what == "torn" and piece == parts[-1] and piece not in changed:
                 report.cut_bytes = item.bytes
             else:
                 report.damages.append(item)
+        is_known = len(report.damages) > before or piece in changed
+        if not is_known and seals.get(segment_number(piece), "") not in ("", digest_of(piece)):
+            report.damages.append(Damage(piece, 0, piece.stat().st_size, "damaged"))
         done += piece.stat().st_size
-    report.missing = max(0, counted - report.records)
+    report.missing = max(0, meta.records - report.records)
     return report
+
+
+def _damaged_parquet(session: Session, report: RecoveryReport) -> set[str]:
+    """Check the digests of all Parquet files; return the damaged ones."""
+    if any(damage.what == "replaced" for damage in report.damages):
+        return set()  # of a damaged manifest, which is reported
+    damaged = {}
+    for part in read_manifest(session).parts:
+        for damage in check_part(session, part):
+            damaged[part.path] = damage
+    report.damages += damaged.values()
+    return set(damaged)
 
 
 def _pieces(session: Session) -> list[Path | CompactedRange]:
@@ -216,6 +244,17 @@ def _agents(raw: bytes) -> dict[str, AgentProgress]:
         if last is None or last.seq < head.seq:
             agents[head.agent] = AgentProgress(head.node, head.seq, head.rx)
     return agents
+
+
+def _seal_of(path: Path) -> list[SegmentSeal]:
+    """Return the seal of a segment as it is now; an empty segment is removed and has none."""
+    if not path.exists():
+        return []
+    if size := path.stat().st_size:
+        return [SegmentSeal(segment_number(path), size, zstd_frames.first_crc(path) or 0, digest_of(path))]
+    path.unlink()
+    sync_folder(path.parent)
+    return []
 
 
 def _truncate(path: Path, size: int) -> int:

@@ -18,8 +18,9 @@ from session_builders import HOUR, START, a_job, a_session, gpu, records_in
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import Host, Mark, decode, encode
-from gconsole.session.format.layout import SessionError
+from gconsole.session.format.layout import SessionError, segment_number
 from gconsole.session.format.reader import records
+from gconsole.session.format.writer import SegmentWriter
 from gconsole.session.manage import compact as compacting
 from gconsole.session.manage.compact import MANIFEST, compact, read_manifest
 
@@ -75,17 +76,17 @@ def test_compacting_again_does_nothing(tmp_path):
 @pytest.mark.slow
 def test_files_of_an_interrupted_compaction_step_are_removed_and_rewritten(tmp_path, monkeypatch):
     session = a_session(tmp_path, many())
-    written = compacting.write_atomically
+    written = compacting.write_checked
 
     def disk_full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(compacting, "write_atomically", disk_full)
+    monkeypatch.setattr(compacting, "write_checked", disk_full)
     with pytest.raises(OSError, match="No space"):
         compact(session)
     assert not read_manifest(session).parts and list(session.parquet_folder.rglob("*.parquet"))
 
-    monkeypatch.setattr(compacting, "write_atomically", written)
+    monkeypatch.setattr(compacting, "write_checked", written)
     compact(session)
 
     assert in_parquet(session) == in_segments(session)
@@ -97,7 +98,6 @@ import sys
 from pathlib import Path
 from gconsole.session.manage import compact
 from gconsole.session.format.layout import Session
-compact.STEP_SEGMENTS = 1
 print("begins", flush=True)
 compact.compact(Session(Path(sys.argv[1])))
 """
@@ -122,6 +122,40 @@ def test_compaction_resumes_after_sigkill_without_losing_records(tmp_path, monke
     compact(session)
 
     assert in_parquet(session) == in_segments(session)
+
+
+def test_a_compaction_that_is_killed_leaves_no_incomplete_file_and_keeps_each_finished_segment(tmp_path, monkeypatch):
+    monkeypatch.setattr("gconsole.session.format.writer.SegmentWriter", lambda session: SegmentWriter(session, 1))
+    monkeypatch.setattr("gconsole.session.format.writer.FRAME_RECORDS", 500)
+    session = a_session(tmp_path, many(2_001))
+    written = compacting.write_checked
+
+    def killed_after_two(path, manifest):
+        if len(manifest.segments) == 3:
+            raise KeyboardInterrupt
+        written(path, manifest)
+
+    monkeypatch.setattr(compacting, "write_checked", killed_after_two)
+    monkeypatch.setattr("gconsole.session.format.parquet_writer.sync_file", lambda path: drafts.append(path))
+    drafts = []
+    with pytest.raises(KeyboardInterrupt):
+        compact(session)
+
+    assert all(path.name.endswith(".parquet.draft") for path in drafts), "other programs read *.parquet"
+    assert [segment_number(Path(name)) for name in read_manifest(session).segments] == [1, 2]
+    kept = {path: path.stat().st_ino for path in session.parquet_folder.rglob("*-00000[12]-0.parquet")}
+    monkeypatch.setattr(compacting, "write_checked", written)
+    compact(session)
+    assert len(kept) == 2 and all(path.stat().st_ino == inode for path, inode in kept.items())
+    assert in_parquet(session) == in_segments(session)
+
+
+def test_crashed_session_is_not_compacted_before_it_is_recovered(tmp_path):
+    session = a_session(tmp_path, many())
+    session.write(msgspec.structs.replace(session.read(), state="recording"))
+
+    with pytest.raises(SessionError, match="its console crashed; first: gconsole sessions recover night"):
+        compact(session)
 
 
 def test_missing_parquet_file_is_reported_on_the_next_compaction(tmp_path):
@@ -184,7 +218,8 @@ def test_unsealed_segment_of_a_recording_session_is_not_compacted(tmp_path):
     session = a_session(tmp_path, many())
     meta = session.read()
     session.write(msgspec.structs.replace(meta, sealed=0, state="recording"))
-    assert compact(session).parts == ()
+    with session.lock():
+        assert compact(session).parts == ()
 
     session.write(meta)
     assert compact(session).parts

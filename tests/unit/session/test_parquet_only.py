@@ -1,20 +1,23 @@
 """Sessions with only Parquet left after compaction read the same as with segments."""
 
 import json
+import shutil
 from itertools import islice
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from session_builders import a_job, a_session, any_record, gpu
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import KINDS, Gpu, Mark, RankStat, RawRecord, encode
 from gconsole.session.format import reader
-from gconsole.session.format.layout import SessionError
-from gconsole.session.format.manifest import MANIFEST
+from gconsole.session.format.layout import SessionError, write_checked
+from gconsole.session.format.manifest import MANIFEST, read_manifest
 from gconsole.session.format.reader import RecordFilter
 from gconsole.session.format.writer import SegmentWriter
 from gconsole.session.manage import catalog
@@ -97,7 +100,6 @@ def test_query_result_is_the_same_from_segments_parquet_or_both(tmp_path):
 
 @pytest.mark.slow
 def test_each_record_is_read_once_when_only_some_segments_are_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr("gconsole.session.manage.compact.STEP_SEGMENTS", 2)
     monkeypatch.setattr("gconsole.session.format.writer.SegmentWriter", lambda session: SegmentWriter(session, 1000))
     monkeypatch.setattr("gconsole.session.format.writer.FRAME_RECORDS", 10)
     written = [gpu(n + 1, at=n) for n in range(200)]
@@ -157,7 +159,7 @@ def test_no_segment_is_dropped_when_parquet_or_the_segment_has_changed(tmp_path)
     for spoil, words in (
         (lambda: part.unlink(), "is missing"),
         (lambda: part.write_bytes(next(session.parquet_folder.rglob("rank/**/*.parquet")).read_bytes()),
-         "changed after it was written: its segments are kept"),
+         "is damaged: its checksum is wrong"),
         (lambda: session.segments()[0].open("ab").write(b"more"), "changed after it was compacted"),
     ):  # fmt: skip
         spoil()
@@ -170,18 +172,58 @@ def test_no_segment_is_dropped_when_parquet_or_the_segment_has_changed(tmp_path)
 def test_no_segment_is_dropped_while_parquet_has_fewer_records(tmp_path):
     session = a_session(tmp_path, a_job())
     compact(session)
-    path = session.parquet_folder / MANIFEST
-    manifest = json.loads(path.read_text())
-    lost = manifest["parts"].pop()
-    (session.parquet_folder / lost["path"]).unlink()
-    path.write_text(json.dumps(manifest))
+    manifest = read_manifest(session)
+    *kept, lost = manifest.parts
+    (session.parquet_folder / lost.path).unlink()
+    write_checked(session.parquet_folder / MANIFEST, msgspec.structs.replace(manifest, parts=tuple(kept)))
 
     result = run("compact", "night", "--drop-segments", "--folder", tmp_path)
 
     records = len(a_job())
     assert result.exit_code == 2
-    assert f"only {records - lost['rows']} of {records} records are in Parquet" in result.output
+    assert f"only {records - lost.rows} of {records} records are in Parquet" in result.output
     assert len(session.segments()) == 1
+
+
+def test_no_segment_is_dropped_while_a_record_differs_in_parquet(tmp_path):
+    session = a_session(tmp_path, a_job())
+    other = a_session(tmp_path, [replace(record, seq=record.seq + 1) for record in a_job()], "other")
+    for each in (session, other):
+        compact(each)
+    manifest = read_manifest(session)
+    for part in manifest.parts:  # of the same sizes, and sound by itself
+        shutil.copy(other.parquet_folder / part.path, session.parquet_folder / part.path)
+    write_checked(session.parquet_folder / MANIFEST, replace(manifest, parts=read_manifest(other).parts))
+
+    result = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+
+    assert result.exit_code == 2 and "Parquet has other records than 000001.ndjson.zst" in result.output
+    assert len(session.segments()) == 1
+
+
+def test_query_reads_segments_in_place_of_a_damaged_parquet_file_and_names_it(tmp_path):
+    session = a_session(tmp_path, a_job())
+    compact(session)
+    path = next(session.parquet_folder.rglob("gpu/**/*.parquet"))
+    sound = path.read_bytes()
+    expected = sorted((0.5 if rank == 1 else 1.0) for rank in range(4) for _ in range(3))
+    for place in range(0, len(sound), 97):
+        damaged = bytearray(sound)
+        damaged[place] ^= 4
+        path.unlink()
+        path.write_bytes(damaged)
+        with RecordedSource(session.path) as source:
+            database = Database(source, source.scratch)
+            assert database.query("SELECT util_pct / 100 FROM gpu ORDER BY ALL").rows == [(u,) for u in expected]
+            database.close()
+            assert [str(damage) for damage in source.damage] == [
+                f"{path.name}: damaged; its records are read from segments instead"
+            ]
+        assert not recovery.verify(session).is_sound
+    for segment in session.segments():
+        segment.unlink()
+    with RecordedSource(session.path) as source, pytest.raises(SessionError, match=rf"{path.name}.*checksum"):
+        source.tables(["gpu"])
 
 
 def test_crashed_session_keeps_its_segments_until_it_is_recovered(tmp_path):
@@ -214,9 +256,14 @@ def test_records_in_neither_segments_nor_parquet_are_reported_missing(tmp_path):
     for path in session.segments():
         path.unlink()
 
-    words = f"night: 0 records in 0 frames, {len(a_job())} records missing\n"
-
     result = CliRunner().invoke(sessions, ["verify", "night", "--folder", str(tmp_path)], standalone_mode=False)
 
-    assert (result.return_value, result.output) == (1, words)
-    assert run("recover", "night", "--folder", tmp_path).output == words
+    assert result.return_value == 1
+    assert result.output.splitlines() == [
+        f"night: 0 records in 0 frames, 1 damaged section, {len(a_job())} records missing",
+        "  ✖ 000001.ndjson.zst: missing, with 1.6 KiB of records",
+    ]
+    with pytest.raises(SessionError, match="missing"):
+        list(reader.records(session.path))
+    recovered = run("recover", "night", "--folder", tmp_path).output
+    assert recovered == f"night: 0 records in 0 frames, {len(a_job())} records missing\n"
