@@ -236,8 +236,18 @@ def gconsole() -> None:
     """
 
 
+_is_program = False
+
+
+def is_program() -> bool:
+    """Whether this process runs a command and nothing else, so that the command may limit its memory."""
+    return _is_program
+
+
 def main() -> None:
     """Entry point. Internal errors print one line; the traceback goes to the log file."""
+    global _is_program
+    _is_program = True
     guard_output()
     try:
         status = gconsole.main(standalone_mode=False)

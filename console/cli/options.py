@@ -353,7 +353,10 @@ def node_names(text: str, option: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def opened_output(output: str | None) -> Iterator[BinaryIO]:
-    """Stdout for None and `-`, or a file that is replaced atomically on success. Raises FileError."""
+    """Stdout for None and `-`, or a file that is replaced atomically on success.
+
+    Raises FileError for the file that is wrong: another one than the output, where that cannot be read meanwhile.
+    """
     if output in (None, "-"):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -364,7 +367,9 @@ def opened_output(output: str | None) -> Iterator[BinaryIO]:
         with open_replacement(Path(str(output))) as file:
             yield file
     except OSError as error:
-        raise click.FileError(str(output), error.strerror or str(error)) from error
+        wrong = Path(str(error.filename)) if error.filename else Path(str(output))
+        is_draft = wrong.name.startswith(f".{Path(str(output)).name}.")
+        raise click.FileError(str(output if is_draft else wrong), error.strerror or str(error)) from error
 
 
 def write_output(output: str | None, data: bytes) -> None:

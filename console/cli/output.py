@@ -135,7 +135,8 @@ def session_of(path: Path) -> Session | None:
 
 
 def _report_damage(damage: Damage) -> None:
-    print_text(f"gconsole: {printable(str(damage))}; continuing with the rest", err=True)
+    rest = "; continuing with the rest" if damage.is_loss else ""
+    print_text(f"gconsole: {printable(str(damage))}{rest}", err=True)
 
 
 def run_from_folder(

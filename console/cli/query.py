@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
+from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE, is_program
 from .options import (
     duration_option,
     load_target,
@@ -123,8 +123,7 @@ def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int
                     write(how, columns, rows, out)
         except QueryCancelled:
             return EXIT_INTERRUPTED
-        for damage in source.damage:
-            print_text(f"gconsole: {path.name}: {damage}; skipped", err=True)
+        _print_damage(source)
         if rows.truncated:
             print_text(f"gconsole: showing the first {limit} rows; use --limit 0 for all", err=True)
     return EXIT_OK
@@ -134,14 +133,16 @@ def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int
 def _database(path: Path, memory: str) -> Iterator[tuple[RecordedSource, Database]]:
     """The tables of a session or file; errors of queries and files end the command with one line, exit code 2."""
     from ..session.format.layout import SessionError
-    from ..session.format.memory_limit import bounded_memory
+    from ..session.format.memory_limit import limit_memory
     from ..session.query.engine import Database
     from ..session.query.limits import QueryError
     from ..session.query.sources import RecordedSource
 
+    if is_program():  # a caller's process has other uses of its memory, and other threads
+        limit_memory()
     try:
         with (
-            bounded_memory(), RecordedSource(path) as source,
+            RecordedSource(path) as source,
             contextlib.closing(Database(source, source.scratch, memory)) as database,
         ):  # fmt: skip
             yield source, database
@@ -153,6 +154,11 @@ def _database(path: Path, memory: str) -> Iterator[tuple[RecordedSource, Databas
     except OSError as error:
         print_text(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
         raise click.exceptions.Exit(EXIT_USAGE) from error
+
+
+def _print_damage(source: RecordedSource) -> None:
+    for damage in source.damage:
+        print_text(f"gconsole: {source.path.name}: {damage}{'; skipped' if damage.is_loss else ''}", err=True)
 
 
 @contextlib.contextmanager
@@ -194,11 +200,12 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     path = session_or_file(session, folder)
     if picture is not None and picture.suffix not in (".pdf", ".png", ".svg"):
         raise click.UsageError(f"--plot {picture}: unsupported format; use .pdf, .png or .svg")
-    with _database(path, STAT_MEMORY) as (_, database):
+    with _database(path, STAT_MEMORY) as (source, database):
         if picture is None:
             _print_table(database, by, how)
         else:
             _draw(database, path, picture)
+        _print_damage(source)
     return EXIT_OK
 
 

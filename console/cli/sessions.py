@@ -276,6 +276,8 @@ def session_lines(entry: SessionEntry) -> list[str]:
     for part in meta.parts:
         began = format.date_time(part.began)
         lines.append(f"  recorded from {began}, {part.how}, by gconsole {part.version or '–'}")
+    if entry.problem:
+        lines.append(f"  ✖ {entry.problem}")
     if entry.status == "crashed":
         lines.append(f"  the console crashed; repair with: gconsole sessions recover {entry.session.name}")
     return lines

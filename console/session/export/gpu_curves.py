@@ -66,11 +66,11 @@ class Curves:
         filled = np.nonzero(self._counts.any(axis=(0, 2)))[0]
         return int(filled[-1] + 1) * self._span_s if filled.size else 0
 
-    def add(self, record: Published) -> None:
-        """Add a record; only those of GPUs count."""
+    def add(self, record: Published, at_ns: int) -> None:
+        """Add a record that was taken at this instant; only those of GPUs count."""
         if not isinstance(record, Gpu):
             return
-        second = record.rx // 1_000_000_000
+        second = at_ns // 1_000_000_000
         self._start = second if self._start is None else self._start
         while (second - self._start) // self._span_s >= SLOTS:
             self._halve()
@@ -93,7 +93,7 @@ class Curves:
         end = int(filled[-1]) + 1
         with np.errstate(invalid="ignore"):
             table: Floats = self._sums[rows, :end, place] / self._counts[rows, :end, place]
-        return [f"{node} GPU {index}" for node, index, _ in keys], table
+        return [f"{node} GPU {index}" for node, index, _ in keys], held(table)
 
     def _row(self, key: GpuName) -> int:
         if key not in self._rows:
@@ -120,6 +120,23 @@ def _slots(begin: int, length: int, span: int) -> list[tuple[int, int]]:
         (slot, min(end, (slot + 1) * span) - max(begin, slot * span))
         for slot in range(begin // span, -(-end // span))
     ]  # fmt: skip
+
+
+def held(table: Floats) -> Floats:
+    """Return rows in which a value holds until the next sample is due: samples may be sparser than columns.
+
+    A gap of more than one and a half sampling intervals stays unknown.
+    """
+    result: Floats = table.copy()
+    for row, values in zip(result, table, strict=True):
+        present = np.flatnonzero(~np.isnan(values))
+        if len(present) < 2:
+            continue
+        gaps = np.diff(present, append=table.shape[1])
+        interval = float(np.median(gaps[:-1]))
+        for place, gap in zip(present, gaps, strict=True):
+            row[place : place + (gap if gap <= 1.5 * interval else round(interval))] = values[place]
+    return result
 
 
 def folded_rows(names: Sequence[str], table: Floats) -> tuple[list[str], Floats]:

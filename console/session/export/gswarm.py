@@ -1,7 +1,7 @@
 """`gswarm`: the JSON that gswarm-profiler documents, in its units.
 
-Frames of one second: parallel arrays over the GPUs with a sample in that second, percent from 0 to 100, GB/s. Values
-not measured are null. `dram_*` is what its documentation calls "GPU-DRAM": PCIe traffic of the GPU; `gpu_bandwidth` is
+Frames of one second: parallel arrays over the GPUs sampled in that second, percent from 0 to 100, GB/s. Values not
+measured are null. `dram_*` is what its documentation calls "GPU-DRAM": PCIe traffic of the GPU; `gpu_bandwidth` is
 NVLink traffic of all links in both directions.
 """
 
@@ -14,11 +14,9 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from ...records import Gpu, GpuInfo
-from .slice import SessionSlice
+from .slice import SampleClock, SessionSlice
 
 _SECOND: Final = 1_000_000_000
-#: Seconds. A frame is written this long after its second, for records that arrive late.
-_LATE_S: Final = 5
 
 
 class _Average(msgspec.Struct):
@@ -65,14 +63,18 @@ class _Frames:
         self._devices: dict[str, _Device] = {}
 
     def of(self, source: SessionSlice) -> Iterator[Mapping[str, Any]]:
+        clock = SampleClock(source)
+        late_s = _lateness_s(source, clock)
         open_: dict[int, dict[tuple[str, str], Gpu]] = {}
+        newest = 0
         for record in source.only("gpu", "gpu_info"):
             if isinstance(record, GpuInfo):
                 self._infos[record.node, record.uuid] = record
             elif isinstance(record, Gpu):
-                second = record.rx // _SECOND
+                second = clock.at(record) // _SECOND
+                newest = max(newest, second)
                 open_.setdefault(second, {})[record.node, record.uuid] = record
-                while open_ and min(open_) < second - _LATE_S:
+                while open_ and min(open_) < newest - late_s:
                     oldest = min(open_)
                     yield self._frame(oldest, open_.pop(oldest))
         for second in sorted(open_):
@@ -115,6 +117,16 @@ class _Frames:
             "dram_bandwidth": both, "dram_bandwidth_rx": rx, "dram_bandwidth_tx": tx,
             "gpu_bandwidth": None if nvlink_rx is None or nvlink_tx is None else round(nvlink_rx + nvlink_tx, 6),
         }  # fmt: skip
+
+
+def _lateness_s(source: SessionSlice, clock: SampleClock) -> int:
+    """Return by how many seconds samples are behind others that arrived before; frames are held for so long."""
+    newest = late_s = 0
+    for record in source.only("gpu"):
+        second = clock.at(record) // _SECOND
+        newest = max(newest, second)
+        late_s = max(late_s, newest - second)
+    return late_s
 
 
 def _gigabytes(bytes_s: float | None) -> float | None:

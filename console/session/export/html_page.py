@@ -21,12 +21,14 @@ from ...text.sanitize import printable_lines
 from ..format.table_schema import unit_of
 from ..store_snapshot import metric_history
 from .gpu_curves import Curves, Floats, folded_rows, median
-from .slice import SessionSlice
+from .slice import SampleClock, SessionSlice
 
 #: GPU metrics with a plot.
 _METRICS: Final = fields_for(Gpu, "page")
 #: SVG units: width and height of a line plot, its left margin, height of a heat map's row.
 _WIDTH, _HEIGHT, _LEFT, _ROW = 960, 150, 70, 10
+#: Width of a character of labels, per unit of font size.
+_CHARACTER: Final = 0.6
 #: Colours of minimum, median and maximum.
 _COLORS: Final = ("#7aa2d6", "#2457a6", "#b3261e")
 _STYLE: Final = """
@@ -41,10 +43,10 @@ table { border-collapse: collapse } td, th { padding: .2em .8em .2em 0; text-ali
 
 def write(source: SessionSlice, out: BinaryIO) -> None:
     """Write the page of a session. Raises OSError, and what reading the session raises."""
-    store, curves = Store(), Curves(_METRICS)
+    store, curves, clock = Store(), Curves(_METRICS), SampleClock(source)
     for record in source.records():
         store.apply([record])
-        curves.add(record)
+        curves.add(record, clock.at(record))
     for line in _page(_sections(source.name, store, _began(source, store)), curves):
         out.write(line.encode(errors="replace") + b"\n")
 
@@ -145,7 +147,7 @@ def _plots(curves: Curves) -> Iterator[str]:
         yield f"<h2>{escape(metric)} <span class=muted>{escape(unit)}, {len(names)} GPUs</span></h2>"
         lines = [np.fmin.reduce(table, axis=0), median(table), np.fmax.reduce(table, axis=0)]
         yield line_svg(lines, ("min", "median", "max"), curves.seconds, unit)
-        yield heat_svg(names, table)
+        yield heat_svg(names, table, unit)
 
 
 # -- SVG ---------------------------------------------------------------------------------------------------------------
@@ -156,18 +158,20 @@ def line_svg(lines: Sequence[Floats], names: Sequence[str], seconds: int, unit: 
     values = np.concatenate(list(lines))
     largest = float(np.nanmax(values)) if (~np.isnan(values)).any() else 1.0
     top = largest if largest > 0 else 1.0
+    labels = {share: f"{_axis_label(share * top)} {unit}" for share in (0.0, 0.5, 1.0)}
+    left = _margin(labels.values(), 11)
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + 30}" role="img" xmlns="http://www.w3.org/2000/svg">']
-    for share in (0.0, 0.5, 1.0):
+    for share, label in labels.items():
         y = 10 + (1 - share) * (_HEIGHT - 20)
-        label = escape(f"{_axis_label(share * top)} {unit}")
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.0f}" y2="{y:.0f}" stroke="#8884"/>')
-        parts.append(_text(_LEFT - 6, y + 4, label))
+        parts.append(f'<line x1="{left}" x2="{_WIDTH}" y1="{y:.0f}" y2="{y:.0f}" stroke="#8884"/>')
+        parts.append(_text(left - 6, y + 4, escape(label)))
     for line, name, color in zip(lines, names, _COLORS, strict=True):
-        parts.append(f'<path d="{_path(line, top)}" fill="none" stroke="{color}"><title>{escape(name)}</title></path>')
+        path = f'<path d="{_path(line, top, left)}" fill="none" stroke="{color}">'
+        parts.append(f"{path}<title>{escape(name)}</title></path>")
     legend = "".join(
         f'<tspan fill="{color}">{escape(name)}  </tspan>' for name, color in zip(names, _COLORS, strict=True)
     )
-    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + 18}" font-size="12">{legend}</text>')
+    parts.append(f'<text x="{left}" y="{_HEIGHT + 18}" font-size="12">{legend}</text>')
     parts.append(_text(_WIDTH, _HEIGHT + 18, f"{seconds} s"))
     return "".join([*parts, "</svg>"])
 
@@ -176,37 +180,58 @@ def _text(x: float, y: float, text: str) -> str:
     return f'<text x="{x}" y="{y:.0f}" text-anchor="end" font-size="11" fill="gray">{text}</text>'
 
 
-def _path(line: Floats, top: float) -> str:
-    step = (_WIDTH - _LEFT) / max(1, len(line) - 1)
+def _margin(labels: Iterable[str], font_size: int) -> int:
+    """Width of the longest label before a plot, with the space after it."""
+    return max(_LEFT, round(max(map(len, labels), default=0) * font_size * _CHARACTER) + 10)
+
+
+def _path(line: Floats, top: float, left: int) -> str:
+    """The commands of a curve; a value between unknown ones is a short line."""
+    step = (_WIDTH - left) / max(1, len(line) - 1)
     commands, command = [], "M"
     for column, value in enumerate(line):
         if np.isnan(value):
             command = "M"
             continue
         y = 10 + (1 - value / top) * (_HEIGHT - 20)
-        commands.append(f"{command}{_LEFT + column * step:.1f} {y:.1f}")
+        commands.append(f"{command}{left + column * step:.1f} {y:.1f}")
+        if command == "M" and (column + 1 == len(line) or np.isnan(line[column + 1])):
+            commands.append(f"h{max(2.0, step / 2):.1f}")
         command = "L"
     return "".join(commands)
 
 
-def heat_svg(names: Sequence[str], table: Floats) -> str:
-    """Return a heat map, a row per GPU or group of GPUs: dark where the value is high, white where it is unknown."""
+def heat_svg(names: Sequence[str], table: Floats, unit: str = "") -> str:
+    """Return a heat map, a row per GPU or group of GPUs, and its key: white where the value is unknown."""
     names, table = folded_rows(names, table)
     values = table[~np.isnan(table)]
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
     height = len(names) * _ROW
-    step = (_WIDTH - _LEFT * 2) / max(1, table.shape[1])
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" xmlns="http://www.w3.org/2000/svg">']
+    left = _margin(names, 9)
+    step = (_WIDTH - left) / max(1, table.shape[1])
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {height + 22}" role="img" xmlns="http://www.w3.org/2000/svg">']
     for row, (name, cells) in enumerate(zip(names, table, strict=True)):
         y = row * _ROW
-        parts.append(f'<text x="{_LEFT * 2 - 6}" y="{y + _ROW - 2}" text-anchor="end" font-size="9" fill="gray">'
+        parts.append(f'<text x="{left - 6}" y="{y + _ROW - 2}" text-anchor="end" font-size="9" fill="gray">'
                      f"{escape(name)}</text>")  # fmt: skip
         parts += [
-            f'<rect x="{_LEFT * 2 + column * step:.1f}" y="{y}" width="{length * step:.2f}" height="{_ROW - 1}" '
+            f'<rect x="{left + column * step:.1f}" y="{y}" width="{length * step:.2f}" height="{_ROW - 1}" '
             f'fill="{_shade(value, low, high)}"/>'
             for column, length, value in _runs(cells, low, high)
         ]
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, *_heat_key(left, height + 8, low, high, unit), "</svg>"])
+
+
+def _heat_key(left: int, y: int, low: float, high: float, unit: str) -> Iterator[str]:
+    """The shades of a heat map with the values of the lightest and the darkest."""
+    text = f'y="{y + 9}" font-size="11" fill="gray"'
+    lowest = f"{_axis_label(low)} {unit}".strip()
+    begin = left + round(len(lowest) * 11 * _CHARACTER) + 6
+    yield f'<text x="{left}" {text}>{escape(lowest)}</text>'
+    for level in range(16):
+        shade = _shade(low + level / 15 * (high - low), low, high)
+        yield f'<rect x="{begin + level * 8}" y="{y}" width="8" height="10" fill="{shade}"/>'
+    yield f'<text x="{begin + 16 * 8 + 6}" {text}>{escape(f"{_axis_label(high)} {unit}".strip())}</text>'
 
 
 def _runs(values: Floats, low: float, high: float) -> list[tuple[int, int, float]]:

@@ -20,7 +20,7 @@ from ...records import Gpu
 from ...records.metrics import fields_for
 from ...text.atomic_files import open_replacement
 from .gpu_curves import Curves, folded_rows, median
-from .slice import SessionSlice
+from .slice import SampleClock, SessionSlice
 
 _METRICS: Final = fields_for(Gpu, "plot")
 
@@ -45,8 +45,9 @@ def plot(source: SessionSlice, steps: Sequence[Steps], path: Path) -> None:
     from matplotlib import pyplot
 
     curves = Curves(_METRICS)
+    clock = SampleClock(source)
     for record in source.only("gpu"):
-        curves.add(record)
+        curves.add(record, clock.at(record))
     figures = [(figure, *curves.table(figure)) for figure in _METRICS]
     present = [(figure, names, table) for figure, names, table in figures if names]
     skews = skews_of(source)

@@ -10,8 +10,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from ...analysis.clock.model import CommonClock
 from ...core.bus import Published
 from ...core.store import Store
+from ...records import RawRecord, Record
 from ...records.kinds import kind_of, names_where
 from ...text.format import date_time
 from ...text.timespec import TimeSpecError, instant_ns
@@ -69,6 +71,34 @@ class SessionSlice(msgspec.Struct, frozen=True):
         """Yield the records of these kinds."""
         wanted = frozenset(kinds) if self.choice.kinds is None else frozenset(kinds) & frozenset(self.choice.kinds)
         return replace(self, choice=replace(self.choice, kinds=wanted)).records()
+
+
+#: ns. A sample is delivered at most this long after it was taken; a node's clock that says otherwise is wrong.
+_DELIVERED_NS: Final = 3_600_000_000_000
+#: ns. A node's clock may be ahead of the console's by this much.
+_AHEAD_NS: Final = 5_000_000_000
+
+
+class SampleClock:
+    """When samples were taken: on the common clock where its model reaches, else by the clock of their node.
+
+    Arrival is later than that by the whole of a lost connection for what an agent has buffered meanwhile.
+    """
+
+    def __init__(self, source: SessionSlice) -> None:
+        """Read the clock records of a session. Raises as `SessionSlice.records`."""
+        kinds = frozenset({"clock_node", "clock_snapshot"})
+        self._clock = CommonClock.of(list(reader.records(source.path, RecordFilter(kinds))))
+
+    def at(self, record: Record | RawRecord) -> int:
+        """Return the instant of a sample, ns; its arrival where the clock of its node is wrong or not known."""
+        if isinstance(record, RawRecord):
+            return record.rx
+        common = self._clock.to_cluster(record.node, record.mono) if record.mono else None
+        for instant in (common.ns if common is not None else 0, record.t):
+            if instant and record.rx - _DELIVERED_NS <= instant <= record.rx + _AHEAD_NS:
+                return instant
+        return record.rx
 
 
 def slice_session(

@@ -48,6 +48,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     schema: str = SCHEMA
     checksum: str = ""  # of the file (`layout.write_checked`)
+    session: str = ""  # `Meta.id`; "" of versions before
     segments: dict[str, int] = msgspec.field(default_factory=dict)  # file → bytes when it was compacted
     parts: tuple[ParquetPart, ...] = ()
     damaged_bytes: int = 0  # of segments, unreadable when compacted
@@ -110,6 +111,8 @@ def survey(session: Session) -> tuple[list[Path | CompactedRange], list[Damage]]
     for seal in seals:
         if not any(piece.first <= seal.number <= piece.last for piece in ranges):
             damages += check_seal(session.segment(seal.number), seal)
+    if manifest.session and meta.id and manifest.session != meta.id:
+        damages.append(Damage(session.meta_path, 0, 0, "exchanged"))
     if seals and meta.state == "closed":
         sealed = {seal.number for seal in seals}
         damages += (Damage(segments[number], 0, 0, "exchanged") for number in segments.keys() - sealed

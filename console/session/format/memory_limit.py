@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,37 +13,15 @@ from typing import Final
 LIMIT_BYTES: Final = (4 << 30) + (os.cpu_count() or 1) * (16 << 20)
 
 
-_lock: Final = threading.Lock()
-_before: list[tuple[int, int]] = []  # the outer limit, once for every block that is open, in any thread
+def limit_memory(limit: int = LIMIT_BYTES) -> None:
+    """Limit what this process allocates from now on to `limit` bytes beyond what it has, where supported.
 
-
-@contextlib.contextmanager
-def bounded_memory() -> Iterator[None]:
-    """Limit what this process allocates meanwhile to `LIMIT_BYTES` beyond what it has now, where supported."""
-    with _lock:
-        before = _before[0] if _before else resource.getrlimit(resource.RLIMIT_DATA)
-        if not _before:
-            limit_memory(LIMIT_BYTES)
-        _before.append(before)
-    try:
-        yield
-    finally:
-        with _lock:
-            before = _before.pop()
-            if not _before:
-                _set(before)
-
-
-def limit_memory(limit: int) -> None:
-    """Limit what this process allocates from now on to `limit` bytes beyond what it has, where supported."""
+    Only for a process that exists for one command or for queries alone: the limit holds for all its threads.
+    """
     before = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [bound for bound in (*before, _data_bytes() + limit) if bound != resource.RLIM_INFINITY]
-    _set((min(limits), before[1]))
-
-
-def _set(limits: tuple[int, int]) -> None:
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, limits)
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits), before[1]))
 
 
 def _data_bytes() -> int:

@@ -24,7 +24,6 @@ from ...records import BadRecord, decode
 from .duckdb_connection import connect, shared_cursor
 from .layout import SessionError, digest_of, inside
 from .manifest import ParquetPart
-from .memory_limit import bounded_memory
 from .reader import RecordFilter
 from .table_schema import TABLES, columns_of, formatted_lines, literal, quoted
 
@@ -93,8 +92,7 @@ def _span(path: Path) -> tuple[int, int] | None:
     """Return the first and last arrival in a file, from its rows: its statistics are not trusted."""
     _types_in([path])
     query = f"SELECT min(rx), max(rx), count(*), count(rx) FROM (SELECT rx + 0 AS rx FROM {_read([path])})"
-    with bounded_memory():
-        first, last, rows, stamped = shared_cursor(_MEMORY).execute(query).fetchall()[0]
+    first, last, rows, stamped = shared_cursor(_MEMORY).execute(query).fetchall()[0]
     if rows != stamped:
         raise duckdb.InvalidInputException("rows without rx")
     return (first, last) if rows else None
@@ -107,8 +105,7 @@ def _read(files: Sequence[Path]) -> str:
 
 def _types_in(files: Sequence[Path]) -> dict[str, str]:
     """Return the columns of these files with their types. Raises duckdb.Error without an integer `rx`."""
-    with bounded_memory():
-        rows = shared_cursor(_MEMORY).execute(f"DESCRIBE SELECT * FROM {_read(files)}").fetchall()
+    rows = shared_cursor(_MEMORY).execute(f"DESCRIBE SELECT * FROM {_read(files)}").fetchall()
     types = {str(row[0]): str(row[1]) for row in rows}
     if types.get("rx") != "BIGINT":
         raise duckdb.InvalidInputException("it has no column rx of type BIGINT")
@@ -153,17 +150,14 @@ def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int | None]]:
     """
     query = f"""SELECT DISTINCT rx FROM (SELECT rx, row_number() OVER (ORDER BY rx) AS place FROM {_read(files)})
                 WHERE place % {_WINDOW_ROWS} = 1 ORDER BY rx"""
-    with bounded_memory():
-        begins = [row[0] for row in shared_cursor(_MEMORY).execute(query).fetchall()]
+    begins = [row[0] for row in shared_cursor(_MEMORY).execute(query).fetchall()]
     yield from zip(begins, [*begins[1:], None], strict=True)
 
 
 def _decoded(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Published]:
-    with bounded_memory():
-        rows = connection.cursor().execute(query)
+    rows = connection.cursor().execute(query)
     while True:
-        with bounded_memory():
-            lines = rows.fetchmany(_ROWS)
+        lines = rows.fetchmany(_ROWS)
         if not lines:
             return
         for (line,) in lines:
@@ -235,8 +229,7 @@ def _check_footers(paths: Sequence[Path], parts: Sequence[ParquetPart]) -> None:
             ) GROUP BY ALL
         ) USING (file_name)
     """
-    with bounded_memory():
-        footers = {row[0]: row[1:] for row in shared_cursor(_FOOTER_MEMORY).execute(query).fetchall()}
+    footers = {row[0]: row[1:] for row in shared_cursor(_FOOTER_MEMORY).execute(query).fetchall()}
     for path, part in zip(paths, parts, strict=True):
         rows, columns, total, least, depth = footers[str(path)]
         if columns > MAX_COLUMNS:

@@ -79,7 +79,8 @@ def records(path: Path, choice: RecordFilter = ALL) -> Iterator[Published]:
             raise Damaged(f"{path}: {damage}; try: gconsole sessions verify {path.name}, and recover")
 
     parts, damages = _survey(path)
-    last = parts[-1] if parts else None
+    is_complete = any(damage.what == "unchecked" for damage in damages)  # nothing says that it may be written
+    last = parts[-1] if parts and not is_complete else None
     for damage in damages:
         if damage.is_loss:
             refuse(damage)

@@ -65,7 +65,7 @@ class Damage(msgspec.Struct, frozen=True):
     """Bytes of a file that are not what was written.
 
     `torn`: the end of the file, cut off while it was written. `missing`: the whole file. `changed`: a segment of
-    another length than when it was sealed. `exchanged`: another segment in its place. `replaced`: other files have its
+    another length than when it was sealed. `exchanged`: of another session. `replaced`: other files have its
     content. `unchecked`: session.json, so that it is not known whether segments are missing.
     """
 
@@ -89,7 +89,7 @@ class Damage(msgspec.Struct, frozen=True):
             case "changed":
                 return f"{name}: its length differs by {size(self.bytes)} from when it was sealed"
             case "exchanged":
-                return f"{name}: not the segment that was recorded, which had {size(self.bytes)}; left out"
+                return f"{name}: not the file that was written for this session"
             case "replaced":
                 return f"{name}: damaged; its records are read from segments instead"
             case "unchecked":

@@ -16,12 +16,14 @@ from .. import ndjson
 from ..export import document
 from ..format import reader
 from ..format.layout import Meta, Session, SessionError, all_sessions, named, now, sync_folder
+from ..format.manifest import survey
 from ..format.writer import RecordCounts, SegmentWriter, add_counts, pack_records, write_session
 from ..record.recording import request_mark
 from .black_boxes import list_black_boxes
 
-#: `crashed`: in state `recording`, but without a recorder. A black box of a running console, or of one that ended.
-Status = Literal["recording", "crashed", "closed", "torn", "unreadable", "black box", "black box, ended"]
+#: `crashed`: in state `recording`, but without a recorder. `damaged`: a segment is missing, or not of this session.
+#: A black box of a running console, or of one that ended.
+Status = Literal["recording", "crashed", "closed", "torn", "damaged", "unreadable", "black box", "black box, ended"]
 
 
 class SessionEntry(msgspec.Struct, frozen=True):
@@ -42,11 +44,14 @@ def entry_of(session: Session) -> SessionEntry:
         meta = session.read()
         if meta.state == "recording" and session.segments():
             _count_by_labels(session, meta)
+        lost = next((damage for damage in survey(session)[1] if damage.is_loss), None)
     except SessionError as error:
         return SessionEntry(session, "unreadable", None, size, str(error))
     except OSError as error:
         problem = f"{error.filename or session.path}: {error.strerror or error}"
         return SessionEntry(session, "unreadable", None, size, problem)
+    if meta.state != "recording" and lost is not None:
+        return SessionEntry(session, "damaged", meta, size, f"{lost}; try: gconsole sessions verify {session.name}")
     if meta.state != "recording":
         return SessionEntry(session, meta.state, meta, size)
     return SessionEntry(session, "recording" if session.is_being_written() else "crashed", meta, size)

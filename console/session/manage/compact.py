@@ -33,6 +33,7 @@ from ..format.manifest import (
     check_seal,
     read_manifest,
     segments_of,
+    survey,
 )
 from ..format.parquet_writer import DRAFT_SUFFIX, PartWriter
 from ..format.reader import compacted_records, lenient
@@ -105,6 +106,7 @@ def _compact_segment(session: Session, manifest: Manifest, path: Path, damages: 
     writer.add(lenient(path, damages.append))
     manifest.parts += writer.finish()
     manifest.segments[path.name] = size
+    manifest.session = session.read().id
     manifest.damaged_bytes += sum(damage.bytes for damage in damages)
     write_checked(session.parquet_folder / MANIFEST, manifest)
     sync_folder(session.parquet_folder)
@@ -120,6 +122,9 @@ def drop_segments(session: Session, progress: Progress = lambda done, of: None) 
         meta, manifest = session.read(), read_manifest(session)
         if meta.state != "closed":
             raise SessionError(f"{session.name}: not closed; try: gconsole sessions recover {session.name}")
+        lost = next((damage for damage in survey(session)[1] if damage.is_loss), None)
+        if lost is not None:
+            raise SessionError(f"{session.name}: {lost}: its segments are kept")
         if manifest.damaged_bytes:
             damaged = format.size(manifest.damaged_bytes)
             raise SessionError(f"{session.name}: {damaged} of its segments are damaged: its segments are kept")

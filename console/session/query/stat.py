@@ -112,10 +112,15 @@ def _literal(value: str | float | None) -> str:
     return "NULL" if value is None else str(value)
 
 
-#: Seconds of each step of a job: from the first rank observed in it to the first one in the next.
+#: Seconds of each step of a job, the median of its ranks. Of one rank: the time between two samples, by the clock of
+#: its node, over the steps between them; a sample shows when a step was seen, which is up to an interval late.
 STEP_TIMES: Final = """
-    WITH first AS (SELECT job, step, min(t) AS t FROM rank_stat WHERE step IS NOT NULL GROUP BY ALL)
-    SELECT job, step, (lead(t) OVER (PARTITION BY job ORDER BY step) - t) / 1e9
-        / (lead(step) OVER (PARTITION BY job ORDER BY step) - step) AS step_s
-    FROM first QUALIFY step_s IS NOT NULL ORDER BY job, step
+    WITH seen AS (
+        SELECT job, attempt, rank, node, pid, start_ticks, step, min(mono) AS mono FROM rank_stat
+        WHERE step IS NOT NULL GROUP BY ALL
+    ), each AS (
+        SELECT job, step, (mono - lag(mono) OVER run) / 1e9 / (step - lag(step) OVER run) AS step_s FROM seen
+        WINDOW run AS (PARTITION BY job, attempt, rank, node, pid, start_ticks ORDER BY step)
+    )
+    SELECT job, step, median(step_s) AS step_s FROM each WHERE step_s > 0 GROUP BY ALL ORDER BY job, step
 """

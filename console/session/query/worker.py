@@ -170,15 +170,15 @@ def _open(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def main() -> None:
     """Run queries until stdin ends."""
-    from ..format.memory_limit import bounded_memory
+    from ..format.memory_limit import limit_memory
 
+    limit_memory()
     requests: SimpleQueue[QueryRequest] = SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
-    with bounded_memory():
-        while True:
-            reply = run(requests.get())
-            sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
-            sys.stdout.buffer.flush()
+    while True:
+        reply = run(requests.get())
+        sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 def _read(requests: SimpleQueue[QueryRequest]) -> None:

@@ -284,7 +284,15 @@ def _meta_or_new(session: Session) -> Meta:
         frames = (item for path in session.segments() for item in zstd_frames.scan(path) if isinstance(item, Frame))
         first = next(frames, None)
         created = now() if first is None else first.label.first_rx
-        return Meta(name=session.name, id=secrets.token_hex(8), created=created)
+        return Meta(name=session.name, id=_compacted_id(session) or secrets.token_hex(8), created=created)
+
+
+def _compacted_id(session: Session) -> str:
+    """Return the session's id as compaction noted it; "" if it did not."""
+    try:
+        return read_manifest(session).session
+    except SessionError:
+        return ""
 
 
 def _ended(part: RecorderRun, last_rx: int | None) -> RecorderRun:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import msgspec
@@ -462,12 +463,69 @@ def test_gpu_curves_of_a_long_session_use_a_bounded_table():
 
     curves = Curves(["util_pct"])
     for second in range(3000):
-        curves.add(gpu(second + 1, at=second, util_pct=float(second >= 1500) * 100))
+        record = gpu(second + 1, at=second, util_pct=float(second >= 1500) * 100)
+        curves.add(record, record.t)
 
     names, table = curves.table("util_pct")
 
     assert names == ["n1 GPU 0"] and table.shape[1] <= SLOTS and curves.seconds >= 3000
     assert table[0, 0] == 0 and table[0, -1] == 100
+
+
+def test_samples_delivered_after_a_lost_connection_are_exported_in_the_second_they_were_taken(tmp_path):
+    on_time = [gpu(n + 1, at=n, node="n2", uuid="GPU-b", util_pct=50.0) for n in range(60)]
+    late = [gpu(n + 1, at=n, util_pct=float(n)) for n in range(60)]
+    for record in late[20:40]:
+        record.rx = gpu(1, at=40).rx
+    session = a_session(tmp_path, sorted([*on_time, *late], key=lambda record: record.rx))
+
+    frames = json.loads(exported(session, "gswarm", tmp_path).read_bytes())["frames"]
+
+    assert [frame["gpu_util"] for frame in frames] == [[float(n), 50.0] for n in range(60)]
+    page = exported(session, "html", tmp_path).read_text()
+    assert page.count("<h2>util_pct") == 1
+
+
+def test_samples_of_a_node_whose_clock_is_wrong_are_exported_by_arrival(tmp_path):
+    records = [gpu(n + 1, at=n, util_pct=float(n)) for n in range(10)]
+    for record in records:
+        record.t -= 3 * 86_400 * SECOND
+    frames = json.loads(exported(a_session(tmp_path, records), "gswarm", tmp_path).read_bytes())["frames"]
+
+    assert frames[0]["time"] == datetime.fromtimestamp(START // SECOND, UTC).isoformat()
+    assert len(frames) == 10
+
+
+def test_curves_of_samples_sparser_than_their_columns_have_no_holes_but_keep_gaps():
+    from gconsole.session.export.gpu_curves import Curves
+
+    curves = Curves(["power_w"])
+    for second in (*range(0, 60, 4), *range(100, 140, 4)):
+        record = gpu(second + 1, at=second, power_w=100.0 + second)
+        curves.add(record, record.t)
+
+    [values] = curves.table("power_w")[1]
+
+    unknown = [second for second, value in enumerate(values) if value != value]
+    assert unknown == list(range(60, 100))
+    assert values[5] == 104.0 and values[103] == 200.0
+
+
+def test_plots_of_a_page_have_room_for_their_labels_and_a_key():
+    import numpy as np
+
+    from gconsole.session.export.html_page import heat_svg, line_svg
+
+    name = "gpu-worker-0123.eu-central.example.org GPU 7"
+    heat = heat_svg([name], np.array([[1e9, 5e9]]), "bytes/s")
+    lines = [np.array([np.nan, 8.583e8, np.nan])] * 3
+    curve = line_svg(lines, ("min", "median", "max"), 3, "bytes/s")
+
+    place = float(re.search(rf'x="([\d.]+)"[^>]*>{re.escape(name)}<', heat)[1])
+    assert place >= len(name) * 9 * 0.55, "the label ends there"
+    assert ">1000M bytes/s<" in heat and ">5000M bytes/s<" in heat
+    assert float(re.search(r'x="([\d.]+)"[^>]*>858M bytes/s<', curve)[1]) >= len("858M bytes/s") * 11 * 0.55
+    assert re.search(r'd="M[\d.]+ [\d.]+h[\d.]+"', curve), "a single sample is visible"
 
 
 def test_every_export_format_has_a_description():

@@ -7,9 +7,12 @@ from click.testing import CliRunner
 from session_builders import START, a_job, a_session, gpu
 
 from gconsole.cli.query import stat as command
-from gconsole.records import Collective, Mark
+from gconsole.records import Collective, Mark, RankStat
 from gconsole.session.export.plots import skews_of
 from gconsole.session.export.slice import slice_session
+from gconsole.session.query.engine import Database
+from gconsole.session.query.sources import RecordedSource
+from gconsole.session.query.stat import STEP_TIMES
 
 
 def run(*args):
@@ -43,6 +46,26 @@ def test_stat_by_rank_and_by_node_aggregates_their_gpus(tmp_path):
     assert [(row["node"], row["samples"], row["mean_util_pct"]) for row in rows_of(path, "--by", "node")] == [
         ("n0", 6, 75.0), ("n1", 6, 100.0),
     ]  # fmt: skip
+
+
+def test_step_time_is_the_time_between_samples_of_a_rank_over_their_steps(tmp_path):
+    """Steps of 0.237 s, sampled every second; rank 1 begins later and its node's clock is 100 s ahead."""
+    records = []
+    for rank, begin in ((0, 0), (1, 7)):
+        for at in range(begin, 60):
+            mono = at * 1_000_000_000
+            records.append(
+                RankStat(node=f"n{rank}", agent=f"a{rank}", seq=at + 1, t=START + mono + rank * 100_000_000_000,
+                         mono=mono, rx=START + mono, job="llama", rank=rank, pid=1, start_ticks=1, state="moving",
+                         step=int((at + rank * 0.3) / 0.237))
+            )  # fmt: skip
+    with RecordedSource(a_session(tmp_path, records).path) as source:
+        database = Database(source, source.scratch)
+        times = [row["step_s"] for row in database.query(STEP_TIMES).to_dicts()]
+        database.close()
+
+    assert min(times) > 0.19 and max(times) < 0.26
+    assert sum(times) / len(times) == pytest.approx(0.237, abs=0.005)
 
 
 @pytest.mark.slow
