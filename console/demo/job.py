@@ -100,6 +100,7 @@ def _environment(place: RankPlacement, ports: Sequence[int], listener: int, toke
         "LOCAL_RANK": str(place.local_rank),
         "LOCAL_WORLD_SIZE": str(place.local_world_size),
         "GROUP_RANK": str(place.node),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(place.local_world_size))),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(ports[0]),
         "TORCHELASTIC_RUN_ID": RUN_ID,

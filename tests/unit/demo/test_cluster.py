@@ -136,6 +136,7 @@ async def test_fleet_discovers_every_demo_rank_with_node_pid_and_moving_state() 
             assert {rank.world_size for rank in seen.values()} == {4}
             await until(lambda: [now.stat and now.stat.state for now in store.ranks.values()] == ["moving"] * 4)
             await until(lambda: len(store.gpus) == 4)
+            assert [seen[number].gpu for number in range(4)] == ["0", "1", "0", "1"], "gpu_by_rank joins them"
 
 
 @pytest.mark.slow
