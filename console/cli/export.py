@@ -59,6 +59,7 @@ def export(
     with usage_errors(output or session):
         what = slice_session(path, begin=begin, end=end, nodes=wanted, kinds=_kinds(kinds), gpus=comma_words(gpus))
         _check_nodes(what)
+        _check_range(what, begin, end)
         _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")
     return 0
 
@@ -83,6 +84,19 @@ def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
         with open_replacement(Path(output)) as file:
             form.write(what, file)
         print_text(f"{output}: {size(Path(output).stat().st_size)}", err=True)
+
+
+def _check_range(what: SessionSlice, begin: str, end: str) -> None:
+    """Raises UsageError for a range without records, instead of writing an empty file."""
+    from ..session.format.reader import RecordFilter, records
+    from ..text.format import date_time
+
+    first, last = what.choice.from_rx, what.choice.to_rx
+    if (begin or end) and next(records(what.path, RecordFilter(None, first, last)), None) is None:
+        bounds = " ".join(
+            f"{word} {date_time(instant)}" for word, instant in (("from", first), ("to", last)) if instant is not None
+        )
+        raise click.UsageError(f"nothing was recorded {bounds} (local time)")
 
 
 def _check_nodes(what: SessionSlice) -> None:

@@ -276,7 +276,7 @@ MUTATIONS: Final = (
     Mutation(
         "drops_uncounted",
         "segments are dropped although Parquet lacks rows",
-        "if rows < records:",
+        "if compacted != recorded:",
         "if False:",
         (f"{SESSION}/test_compact.py", f"{SESSION}/test_parquet_only.py"),
     ),

@@ -35,6 +35,22 @@ def test_last_frame_torn_at_any_byte_loses_only_that_frame(session):
         assert list(reader.records(session.path)) == records, "a torn tail is not damage: a writer may be active"
 
 
+def test_torn_end_of_a_session_that_was_closed_is_damage(session):
+    recovery.recover(session)
+    (path,) = session.segments()
+    whole = path.read_bytes()
+    last = list(zstd_frames.scan(path))[-1]
+    for place in (last.offset, last.offset + 5, len(whole) - 1):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        path.write_bytes(flipped)
+        with pytest.raises(reader.Damaged):
+            list(reader.records(session.path))
+        path.write_bytes(whole[:place])
+        with pytest.raises(reader.Damaged):
+            list(reader.records(session.path))
+
+
 def test_recover_truncates_a_tail_torn_at_any_byte(session):
     (path,) = session.segments()
     whole = path.read_bytes()

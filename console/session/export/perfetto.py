@@ -138,7 +138,11 @@ class _Writer:
         track, time = self._track(process, "steps"), self._clock.of_record(record)
         step, since = self._steps.get(track, (record.step, time))
         if step != record.step:
-            self._trace.slice(track, since, time, f"step {step}", {"step": step})
+            steps = record.step - step
+            # a sample shows when a step was seen: several may lie between two samples
+            name = f"step {step}" if steps <= 1 else f"steps {step} to {record.step - 1}"
+            values = {"step": step} if steps <= 1 else {"step": step, "steps": steps}
+            self._trace.slice(track, since, time, name, values)
             since = time
         self._steps[track] = (record.step, since)
 

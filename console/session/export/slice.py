@@ -87,8 +87,7 @@ class SampleClock:
 
     def __init__(self, source: SessionSlice) -> None:
         """Read the clock records of a session. Raises as `SessionSlice.records`."""
-        kinds = frozenset({"clock_node", "clock_snapshot"})
-        self._clock = CommonClock.of(list(reader.records(source.path, RecordFilter(kinds))))
+        self._clock = CommonClock.of(list(source.only("clock_node", "clock_snapshot")))
 
     def at(self, record: Record | RawRecord) -> int:
         """Return the instant of a sample, ns; its arrival where the clock of its node is wrong or not known."""

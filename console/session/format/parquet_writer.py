@@ -27,6 +27,8 @@ _ORDER: Final = (
 ROW_GROUP: Final = 122_880
 #: zstd level. On `gpu` records 15 makes a file 6 % smaller and takes four times as long.
 _ZSTD_LEVEL: Final = 9
+#: Suffix of the columns with `t` and `rx` as timestamps in UTC, µs: for other programs. Our readers take the integers.
+UTC_SUFFIX: Final = "_utc"
 #: Suffix of a file that is not complete: it must not match `*.parquet`, which other programs read.
 DRAFT_SUFFIX: Final = ".draft"
 #: Characters of JSON held in memory before a file is written of the largest table: some 60,000 records of GPUs.
@@ -125,12 +127,15 @@ def write_file(
     """
     names = {column.name for column in columns_of(table)}
     order = ", ".join(quoted(name) for name in _ORDER if name in names)
+    records = parsed_lines(table, "lines")
+    # TRY: nodes may send instants that no timestamp can hold
+    instants = ", ".join(f"TRY(to_timestamp({name} / 1e9)) AS {name}{UTC_SUFFIX}" for name in ("t", "rx"))
     level = 1 if is_temporary else _ZSTD_LEVEL
     facts = ", ".join(f"{literal(key)}: {literal(value)}" for key, value in key_values(table).items())
     register_lines(connection, "lines", lines)
     try:
         connection.execute(
-            f"""COPY ({parsed_lines(table, "lines")}{"" if is_temporary else f" ORDER BY {order}"})
+            f"""COPY ({records if is_temporary else f"SELECT *, {instants} FROM ({records}) ORDER BY {order}"})
                 TO {literal(str(path))} (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd,
                 COMPRESSION_LEVEL {level}, ROW_GROUP_SIZE {ROW_GROUP}, USE_TMP_FILE false,
                 KV_METADATA {{{facts}}})"""

@@ -13,7 +13,7 @@ from ...records import BadRecord, decode
 from ...records.kinds import kind_of
 from .. import ndjson
 from . import zstd_frames
-from .layout import SEGMENT_SUFFIX, Session, SessionError
+from .layout import SEGMENT_SUFFIX, Session, SessionError, segment_number
 from .manifest import CompactedRange, survey
 from .writer import OTHER_KINDS
 from .zstd_frames import Damage, Frame
@@ -79,12 +79,22 @@ def records(path: Path, choice: RecordFilter = ALL) -> Iterator[Published]:
             raise Damaged(f"{path}: {damage}; try: gconsole sessions verify {path.name}, and recover")
 
     parts, damages = _survey(path)
-    is_complete = any(damage.what == "unchecked" for damage in damages)  # nothing says that it may be written
-    last = parts[-1] if parts and not is_complete else None
+    last = _open_segment(path, parts)
     for damage in damages:
         if damage.is_loss:
             refuse(damage)
     return _read_pieces(path, parts, choice, refuse)
+
+
+def _open_segment(path: Path, parts: list[Path | CompactedRange]) -> Path | None:
+    """Return the segment that may end within a frame; None where all are sealed, or session.json cannot tell."""
+    last = parts[-1] if parts else None
+    if not isinstance(last, Path) or not path.is_dir():
+        return path if last == path else None
+    try:
+        return last if segment_number(last) > Session(path).read().sealed else None
+    except SessionError:
+        return None
 
 
 def lenient(path: Path, on_damage: OnDamage, choice: RecordFilter = ALL) -> Iterator[Published]:

@@ -202,7 +202,9 @@ def first_crc(path: Path) -> int | None:
 
 
 def crc_of(packed: bytes) -> int:
-    """Return the CRC of the frame that `pack` made."""
+    """Return the CRC of the frame that `pack` made; 0 for other bytes."""
+    if not packed.startswith(MAGIC):
+        return 0
     _, length, _ = _HEAD.unpack_from(packed)
     return _labels.decode(packed[_HEAD.size : _HEAD.size - 4 + length]).crc
 

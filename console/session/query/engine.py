@@ -44,7 +44,7 @@ from .limits import (
     QueryWatchdog,
     validate,
 )
-from .output import ResultColumn, ResultSet, Rows
+from .output import ResultColumn, ResultSet, Rows, parquet_value
 from .source_tables import HistoryRows, SourceTables
 from .sources import LoadCancelled, Source
 from .views import (
@@ -62,6 +62,8 @@ from .views import (
 
 _Clock = TypeVar("_Clock", ClockNode, ClockSnapshot)
 _BATCH_ROWS: Final = 8192
+#: Folder within the scratch folder that `write_parquet` may write to.
+OUTPUT: Final = "output"
 _ALL_NAMES: Final = frozenset([*TABLES, *(view.name for view in SHORT_VIEWS)])
 #: What lists tables and columns, in a query.
 _LISTS: Final = re.compile(r"\b(show|pragma\w*|information_schema|pg_\w+|sqlite_\w+|duckdb_\w+|plain)\b", re.IGNORECASE)
@@ -151,6 +153,37 @@ class Database:
             raise self._query_error(error, watchdog) from error
         return connection, columns, watchdog
 
+    def write_parquet(self, sql: str, path: Path, *, deadline_s: float = DEADLINE_S) -> bool:
+        """Write all rows of a query into a file in the scratch folder, within the deadline; memory stays bounded.
+
+        False, and no file, for a statement whose result is not a table. Raises QueryError, and what the source raises.
+        """
+        sql = _described(sql)
+        connection = self._connect(sql)
+        validate(connection, sql)
+        if connection.extract_statements(sql)[0].type.name != "SELECT":
+            return False
+        inner = connection.extract_statements(sql)[0].query.strip().rstrip(";")
+        watchdog = QueryWatchdog(connection, deadline_s, self._cancelled)
+        try:
+            with watchdog:
+                columns = connection.execute(f"DESCRIBE (\n{inner}\n)").fetchall()
+                names = [f"c{place}" for place in range(len(columns))]
+                titles = _unique([str(column[0]) for column in columns])
+                values = ", ".join(
+                    f"{parquet_value(name, str(column[1]))} AS {quoted(title)}"
+                    for name, title, column in zip(names, titles, columns, strict=True)
+                )
+                connection.execute(
+                    f"""COPY (SELECT {values} FROM (\n{inner}\n) AS result({", ".join(names)}))
+                        TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"""
+                )
+        except (duckdb.ParserException, duckdb.CatalogException, duckdb.NotImplementedException):
+            return False  # SHOW and the like, or tables that are made once they are missed
+        except (duckdb.Error, MemoryError) as error:
+            raise self._query_error(error, watchdog) from error
+        return True
+
     def _batches(self, connection: duckdb.DuckDBPyConnection, watchdog: QueryWatchdog) -> Generator[Rows, None, None]:
         try:
             with watchdog:
@@ -238,6 +271,7 @@ class Database:
         paths = [str(path) for files in tables.files.values() for path in files]
         connection.execute("SET allowed_paths = ?", [paths])
         if self._scratch is not None:
+            connection.execute("SET allowed_directories = ?", [[str(self._scratch / OUTPUT)]])
             connection.execute("SET temp_directory = ?", [str(self._scratch / "spill")])
             connection.execute(f"SET max_temp_directory_size = '{SPILL}'")
         connection.execute("SET enable_external_access = false")
@@ -404,12 +438,17 @@ def _execute(connection: duckdb.DuckDBPyConnection, sql: str, as_text: re.Patter
         ]
         inner = connection.extract_statements(sql)[0].query.strip().rstrip(";")
         connection.execute(f"SELECT {', '.join(values)} FROM (\n{inner}\n) AS result({', '.join(names)})")
+    names = _unique([name for name, _ in described])
+    return tuple(ResultColumn(name, kind) for name, (_, kind) in zip(names, described, strict=True))
+
+
+def _unique(originals: Sequence[str]) -> list[str]:
     taken: set[str] = set()
-    columns = []
-    for original, kind in described:
+    names = []
+    for original in originals:
         name, number = original, 1
         while name.lower() in taken:
             name, number = f"{original}_{number}", number + 1
         taken.add(name.lower())
-        columns.append(ResultColumn(name, kind))
-    return tuple(columns)
+        names.append(name)
+    return names

@@ -200,6 +200,13 @@ def _parquet(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: Bina
             shutil.copyfileobj(made, out)
 
 
+def parquet_value(name: str, kind: str) -> str:
+    """Return the SQL of a column's value in Parquet; what Parquet has no type for is text."""
+    if kind == "BLOB" or not (_TEXT_IN_PARQUET.search(kind) or _HUGE.search(kind)):
+        return name
+    return f"CAST({name} AS {'VARCHAR' if _TEXT_IN_PARQUET.search(kind) else _HUGE.sub('DECIMAL(38,0)', kind)})"
+
+
 def _parsable(value: Any, kind: str) -> Any:
     """Return a value such that `read_json` makes the same of it; NaN and infinity are text in JSON."""
     match value:

@@ -189,6 +189,22 @@ def test_pandas_and_duckdb_read_the_parquet_folder_unchanged(tmp_path):
     assert set(frame["hour"]) == {"2026-09-21T14"}
 
 
+def test_instants_are_utc_timestamps_beside_the_exact_integers(tmp_path):
+    session = a_session(tmp_path, [gpu(1), gpu(2, at=3), Mark(text="end", t=2**62, rx=2**63 - 1)])
+    compact(session)
+
+    frame = pd.read_parquet(session.parquet_folder / "gpu")
+    (mark,) = session.parquet_folder.rglob("mark/**/*.parquet")
+
+    assert str(frame["t_utc"].dtype) == "datetime64[us, UTC]"
+    assert list(frame["t"]) == [START, START + 3_000_000_000]
+    assert list(frame["t_utc"]) == [pd.Timestamp(START, tz="UTC"), pd.Timestamp(START + 3_000_000_000, tz="UTC")]
+    assert list(frame["rx_utc"]) == [moment + pd.Timedelta(microseconds=1) for moment in frame["t_utc"]]
+    assert pd.read_parquet(mark)["rx_utc"][0].year == 2262
+    types = duckdb.sql(f"DESCRIBE SELECT t_utc, rx_utc FROM '{mark}'").fetchall()
+    assert [row[1] for row in types] == ["TIMESTAMP WITH TIME ZONE"] * 2
+
+
 @pytest.mark.slow
 def test_dask_reads_the_parquet_folder_unchanged(tmp_path):
     dask = pytest.importorskip("dask.dataframe", reason="dask is not installed (only in CI)")

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
+import click
 import msgspec
 import pandas as pd
 import pytest
@@ -404,6 +405,24 @@ def test_perfetto_trace_has_a_slice_for_each_step(trace):
     steps = [(packet.track_event.name, packet.timestamp - START) for packet in trace.packet
              if packet.track_event.name.startswith("step ")]  # fmt: skip
     assert steps[:2] == [("step 1", SECOND), ("step 2", 2 * SECOND)] or ("step 1", SECOND) in steps
+
+
+def test_several_steps_between_two_samples_are_one_named_slice(tmp_path):
+    samples = [RankStat(job="j", rank=0, pid=1, start_ticks=1, state="moving", node="n", step=step, seq=step + 1,
+                        t=START + at * SECOND, rx=START + at * SECOND)
+               for at, step in ((0, 5), (4, 22), (8, 23))]  # fmt: skip
+    data = exported(a_session(tmp_path, samples), "perfetto", tmp_path).read_bytes()
+
+    assert b"steps 5 to 21" in data and b"step 22" in data and b"step 5" not in data.replace(b"steps 5 to 21", b"")
+
+
+def test_range_without_records_is_an_error_that_names_it(tmp_path):
+    session = a_session(tmp_path, [gpu(1), gpu(2, at=100)])
+
+    with pytest.raises(click.UsageError, match=r"nothing was recorded from .* to .* \(local time\)"):
+        run(session.path, "--from", "10s", "--to", "20s", "-o", tmp_path / "out.json")
+
+    assert not (tmp_path / "out.json").exists()
 
 
 def test_findings_are_instant_events_in_the_perfetto_trace(trace):

@@ -64,7 +64,7 @@ def test_live_html_page_equals_the_page_of_a_recorded_session(tmp_path):
 def test_live_plots_cover_the_whole_metric_history():
     store, streamed = a_watch(half_an_hour()), Curves(["util_pct"])
     for record in half_an_hour():
-        streamed.add(record)
+        streamed.add(record, record.rx)
     kept = metric_history(store, "gpu")
 
     curves = Curves.of_history(["util_pct"], kept.metrics, HISTORY["gpu"], {("n1", "GPU-a"): ("n1", 0, "GPU-a")})

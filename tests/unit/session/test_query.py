@@ -34,6 +34,9 @@ def test_records_appended_after_compaction_are_queried_too(tmp_path, open_querie
 
     session = a_session(tmp_path, [gpu(1), gpu(2)])
     compact(session)
+    meta = session.read()
+    meta.state = "recording"
+    session.write(meta)
     writer = SegmentWriter(session)
     late = gpu(3)
     writer.append(zstd_frames.pack([encode(late)], {"gpu": 1}, late.rx, late.rx))

@@ -17,6 +17,7 @@ from session_queries import ENDLESS, run
 
 from gconsole.cli.query import query as command
 from gconsole.records import Mark
+from gconsole.session.query import output
 
 ROOT = Path(__file__).parents[3]
 
@@ -195,6 +196,38 @@ def test_duplicate_column_names_are_disambiguated_in_every_format(tmp_path):
     import pandas as pd
 
     assert list(pd.read_parquet(tmp_path / "x.parquet").columns) == ["node", "node_1", "node_1_1"]
+
+
+@pytest.mark.slow
+def test_parquet_of_all_rows_is_written_by_duckdb_with_the_types_of_limited_rows(tmp_path, monkeypatch):
+    import duckdb
+
+    path = a_session(tmp_path, a_job()).path
+    written = []
+    slowly = output.write
+    monkeypatch.setattr(output, "write", lambda *how: written.append(how[0]) or slowly(*how))
+    sql = """SELECT node, node, count(*) * 10000000000000000000::HUGEINT AS huge, INTERVAL '90 days' AS apart,
+                    {'a': 1::HUGEINT} AS nested, 'x'::BLOB AS raw, max(util_pct) AS u FROM gpu GROUP BY ALL -- end"""
+    types = []
+    for limit, out in ((0, tmp_path / "all.parquet"), (5, tmp_path / "some.parquet")):
+        result = run(path, sql, "--format", "parquet", "--limit", limit, "-o", out)
+        assert result.return_value == 0, result.stderr
+        types.append(duckdb.sql(f"DESCRIBE FROM '{out}'").fetchall())
+        assert len(duckdb.sql(f"FROM '{out}'").fetchall()) == 2
+
+    assert written == ["parquet"], "only the limited one is written row by row"
+    assert types[0] == types[1]
+    assert [row[0] for row in types[0]] == ["node", "node_1", "huge", "apart", "nested", "raw", "u"]
+
+
+@pytest.mark.slow
+def test_deadline_covers_writing_parquet_and_leaves_no_file(tmp_path):
+    path, out = a_session(tmp_path, a_job()).path, tmp_path / "x.parquet"
+
+    result = run(path, ENDLESS, "--format", "parquet", "--limit", 0, "--timeout", "1s", "-o", out)
+
+    assert result.return_value == 2 and "no result within 1 s" in result.stderr
+    assert not out.exists()
 
 
 @pytest.mark.slow

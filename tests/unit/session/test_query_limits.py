@@ -2,6 +2,8 @@
 
 import resource
 import signal
+import subprocess
+import sys
 import threading
 
 import pandas as pd
@@ -150,9 +152,11 @@ def test_query_can_be_cancelled_from_another_thread(tmp_path, open_queries):
      "SELECT list(range) FROM range(1000000000)"],
 )  # fmt: skip
 def test_query_over_the_memory_limit_fails_with_advice(tmp_path, sql):
-    result = run(a_session(tmp_path, [gpu(1)]).path, sql)
+    path = a_session(tmp_path, [gpu(1)]).path
 
-    assert result.return_value == 2
+    result = subprocess.run([sys.executable, "-m", "gconsole", "query", path, sql], capture_output=True, text=True)
+
+    assert result.returncode == 2
     assert "the result needs more than 1GB of memory; select fewer columns or rows" in result.stderr
 
 
