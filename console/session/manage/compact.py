@@ -183,5 +183,5 @@ class _Fingerprint(msgspec.Struct, frozen=True):
         count = total = 0
         for record in records:
             count += 1
-            total += int.from_bytes(hashlib.blake2b(encode(record), digest_size=16).digest())
+            total += int(hashlib.blake2b(encode(record), digest_size=16).hexdigest(), 16)
         return cls(count, total)
