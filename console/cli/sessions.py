@@ -185,6 +185,36 @@ def compact_session(session: Session, drop_segments: bool) -> int:
     return 1 if done.damaged_bytes else 0
 
 
+@sessions.command()
+@session_argument("session")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE",
+              help="The DuckDB file; replaced if it exists.")  # fmt: skip
+def duckdb(session: Session, output: Path) -> int:
+    """Write a DuckDB file with every table and view of SESSION, for other programs.
+
+    The session is compacted first. The file holds views over the session's Parquet files and stays small; the session
+    must remain where it is. Exit code 1 if a segment is damaged; its intact records are included.
+
+    \b
+    gconsole sessions duckdb night -o night.duckdb
+    duckdb night.duckdb "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank"
+    """
+    from ..runtime.recorded import RecordedSession
+    from ..session.query.limits import QueryError
+
+    try:
+        done = RecordedSession(session.path).write_duckdb(output)
+    except QueryError as error:
+        raise click.ClickException(printable(str(error))) from error
+    rows = sum(part.rows for part in done.parts)
+    print_text(f"{session.name}: views of {format.plural(rows, 'record')}: {output}")
+    if session.is_being_written():
+        print_text("  recording in progress: unsealed records are not included")
+    if done.damaged_bytes:
+        print_text(f"  ✖ {format.size(done.damaged_bytes)} of damaged segments skipped", err=True)
+    return 1 if done.damaged_bytes else 0
+
+
 @sessions.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--name", metavar="NAME", help="Name of the new session.  [default: from the file's content or name]")

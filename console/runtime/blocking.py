@@ -35,7 +35,11 @@ _open: Final[weakref.WeakSet[ConnectedFleet]] = weakref.WeakSet()
 
 
 def connect(
-    target: str, *, settings: Mapping[str, object] | None = None, timeout_s: float = CONNECT_S, clocks: bool = False
+    target: str | os.PathLike[str],
+    *,
+    settings: Mapping[str, object] | None = None,
+    timeout_s: float = CONNECT_S,
+    clocks: bool = False,
 ) -> ConnectedFleet:
     """Connect to the nodes of a target, and return once each has sent its first sample or failed.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -55,7 +56,11 @@ class FleetClosed(GconsoleError):
 
 
 def connect_async(
-    target: str, *, settings: Mapping[str, object] | None = None, timeout_s: float = CONNECT_S, clocks: bool = False
+    target: str | os.PathLike[str],
+    *,
+    settings: Mapping[str, object] | None = None,
+    timeout_s: float = CONNECT_S,
+    clocks: bool = False,
 ) -> AsyncFleet:
     """A fleet for asyncio: `async with gconsole.connect_async("hosts.toml") as fleet`, or `await` it and close it.
 
@@ -67,7 +72,7 @@ def connect_async(
         if name not in all_keys():
             text = "unknown configuration key; gconsole config show TARGET prints all"
             raise ConfigError("settings", name, text, nearest(name, all_keys()))
-    return AsyncFleet(load_configuration(str(target), dict(settings or {})), timeout_s=timeout_s, clocks=clocks)
+    return AsyncFleet(load_configuration(os.fspath(target), dict(settings or {})), timeout_s=timeout_s, clocks=clocks)
 
 
 class AsyncFleet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from ..records import KINDS
 from ..session.export import document
 from ..session.format import reader
 from ..session.format.layout import Meta, Session, SessionError, find, sessions_folder
+from ..session.format.manifest import Manifest
 from ..session.format.reader import RecordFilter
 from ..session.format.table_schema import TABLES, literal, quoted
 from ..session.format.zstd_frames import Damage
@@ -191,6 +193,33 @@ class RecordedSession:
             meanings = {word.field: word.meaning for word in words_of(kind) if word.meaning}
             frame.attrs["descriptions"] = {name: meanings[name] for name in frame.columns if name in meanings}
         return frame
+
+    def write_duckdb(self, path: str | os.PathLike[str]) -> Manifest:
+        """Compact the session, and write a DuckDB file of views over its Parquet; replaces `path` atomically.
+
+        Of a running recording, only sealed segments are included. Raises SessionError, QueryError, OSError.
+        """
+        from ..session.format.parquet_reader import checked_paths
+        from ..session.manage.compact import compact
+        from ..session.query.engine import write_database
+        from ..session.query.source_tables import SourceTables
+
+        if not self.path.is_dir():
+            raise SessionError(f"{self.path}: a file; import it first: gconsole sessions import {self.path}")
+        session = Session(self.path.resolve())
+        manifest = compact(session)
+        if not manifest.parts:
+            text = "no records are compacted yet; of a running recording, only sealed segments can be"
+            raise SessionError(f"{session.name}: {text}")
+        files: dict[str, tuple[Path, ...]] = {}
+        for part, file in zip(manifest.parts, checked_paths(session.parquet_folder, manifest.parts), strict=True):
+            files[part.table] = (*files.get(part.table, ()), file)
+        with tempfile.TemporaryDirectory(prefix=".gconsole-", dir=Path(path).resolve().parent) as scratch:
+            made = Path(scratch) / "views.duckdb"
+            write_database(made, SourceTables(files))
+            made.chmod(0o600)
+            made.replace(path)
+        return manifest
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

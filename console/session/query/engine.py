@@ -21,7 +21,7 @@ from msgspec.structs import astuple, fields
 
 from ...records import BadRecord, ClockNode, ClockSnapshot, decode
 from ...records.kinds import SPECS
-from ..format.duckdb_connection import connect, register_lines
+from ..format.duckdb_connection import CONFIG, connect, register_lines
 from ..format.table_schema import (
     TABLES,
     columns_of,
@@ -243,21 +243,7 @@ class Database:
             raise QueryCancelled("cancelled") from error
         connection = connect(self._memory)
         try:
-            connection.execute("CREATE SCHEMA plain; CREATE SCHEMA source")
-            present = [table for table in TABLES if table in names]
-            for table in present:
-                _make_table(connection, table, tables)
-            clock_pieces = _make_clock_pieces(connection) if timed else ""
-            for table in present:
-                view = with_cluster_time(f"SELECT * FROM source.{table}", clock_pieces)
-                connection.execute(f"CREATE VIEW {table} AS {view}")
-            for short_view in SHORT_VIEWS:
-                if short_view.name in names:
-                    connection.execute(f"CREATE VIEW {short_view.name} AS {short_view.sql}")
-            if converts:
-                connection.execute(to_cluster_macros(_make_real_pieces(connection)))
-            if names >= _ALL_NAMES:
-                _make_dictionary(connection)
+            _define(connection, tables, names, timed, converts)
             self._lock(connection, tables)
         except (duckdb.Error, BadRecord, OverflowError) as error:
             connection.close()
@@ -276,6 +262,39 @@ class Database:
             connection.execute(f"SET max_temp_directory_size = '{SPILL}'")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
+
+
+def write_database(path: Path, tables: SourceTables) -> None:
+    """Write a DuckDB file with every table and short view, as views over the Parquet files of `tables`.
+
+    `path` must not exist. Any DuckDB opens it, as long as the Parquet files stay where they are. Raises QueryError.
+    """
+    try:
+        with duckdb.connect(str(path), config={**CONFIG, "memory_limit": MEMORY}) as connection:
+            _define(connection, tables, _ALL_NAMES, timed=True, converts=True)
+    except (duckdb.Error, BadRecord, OverflowError) as error:
+        raise QueryError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def _define(
+    connection: duckdb.DuckDBPyConnection, tables: SourceTables, names: frozenset[str], timed: bool, converts: bool
+) -> None:
+    """Create these tables and views; `timed`: with cluster time, `converts`: with the functions `TO_CLUSTER`."""
+    connection.execute("CREATE SCHEMA plain; CREATE SCHEMA source")
+    present = [table for table in TABLES if table in names]
+    for table in present:
+        _make_table(connection, table, tables)
+    clock_pieces = _make_clock_pieces(connection) if timed else ""
+    for table in present:
+        view = with_cluster_time(f"SELECT * FROM source.{table}", clock_pieces)
+        connection.execute(f"CREATE VIEW {table} AS {view}")
+    for short_view in SHORT_VIEWS:
+        if short_view.name in names:
+            connection.execute(f"CREATE VIEW {short_view.name} AS {short_view.sql}")
+    if converts:
+        connection.execute(to_cluster_macros(_make_real_pieces(connection)))
+    if names >= _ALL_NAMES:
+        _make_dictionary(connection)
 
 
 def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: SourceTables) -> None:
