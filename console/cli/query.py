@@ -69,7 +69,7 @@ def query(
 
     DuckDB SQL, read-only: no access to other files, no extensions.
     """
-    recorded = _recorded_at(target, folder)
+    recorded = recorded_at(target, folder)
     if recorded is not None:
         return _run_query(recorded, sql, how, output, limit, deadline_s)
     import asyncio  # takes 50 ms, for a live TARGET alone
@@ -89,7 +89,7 @@ def query(
         return EXIT_INTERRUPTED if interrupted else _coverage(store)
 
 
-def _recorded_at(target: str, folder: Path) -> Path | None:
+def recorded_at(target: str, folder: Path) -> Path | None:
     """Path of the session or recording; None for a live target."""
     from ..session.format.layout import SessionError, find
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import math
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from .main import EXIT_NOTHING, EXIT_OK
-from .options import duration_option, load_target, target
+from .options import duration_option, load_target, overrides_option, sessions_folder, target
+from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..web.server import Listen
     from ..web.tokens import ApiToken
+
+
+#: An origin as browsers send it: no path, no wildcard.
+_ORIGIN: Final = re.compile(r"https?://(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:]{2,45}\])(?::[0-9]{1,5})?")
 
 
 @click.command()
@@ -84,6 +91,13 @@ def _cluster(target: str, overrides: tuple[str, ...]) -> str:
 @click.option(
     "--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Private key of the certificate (PEM)."
 )
+@click.option(
+    "--allow-origin",
+    "origins",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Allow pages of this site, such as https://grafana.example, to send requests (CORS). Repeatable.",
+)
 @click.option("--allow-run", is_flag=True, help="Allow clients to start and stop jobs, overriding [console] read_only.")
 @click.option(
     "--rate",
@@ -96,7 +110,7 @@ def _cluster(target: str, overrides: tuple[str, ...]) -> str:
 @duration_option("--for", "for_s", help="Duration.  [default: until Ctrl-C]")
 def api(
     target: str, overrides: tuple[str, ...], listen: str, token_file: Path | None, tls_cert: Path | None,
-    tls_key: Path | None, allow_run: bool, rate_s: int, for_s: float | None,
+    tls_key: Path | None, origins: tuple[str, ...], allow_run: bool, rate_s: int, for_s: float | None,
 ) -> int:  # fmt: skip
     """Serve an HTTP API for scripts, dashboards and Prometheus.
 
@@ -111,6 +125,9 @@ def api(
     from ..web.server import ListenError, check_files, listen_at
     from ..web.tokens import ApiToken, TokenError, new_token, tokens_of
 
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise click.BadParameter(f"{origin!r} is not SCHEME://HOST[:PORT]", param_hint="--allow-origin")
     config = load_target(target, overrides)
     try:
         where = listen_at(listen, tls_cert, tls_key)
@@ -122,16 +139,15 @@ def api(
         raise click.UsageError(f"{error.filename}: {error.strerror}") from error
     token_text = tokens[0].value if token_file is None else f"in {token_file}"
     return asyncio.run(
-        _serve_api(config, where, tokens, token_text, allow_run, rate_s, math.inf if for_s is None else for_s)
+        _serve_api(config, where, tokens, token_text, origins, allow_run, rate_s, math.inf if for_s is None else for_s)
     )
 
 
 async def _serve_api(
-    config: Config, listen: Listen, tokens: tuple[ApiToken, ...], token_text: str, allow_run: bool, rate_s: int,
-    for_s: float,
+    config: Config, listen: Listen, tokens: tuple[ApiToken, ...], token_text: str, origins: tuple[str, ...],
+    allow_run: bool, rate_s: int, for_s: float,
 ) -> int:  # fmt: skip
     """Serve until `for_s` seconds have passed or a signal arrives; returns the exit code."""
-    from ..core.store import Store
     from ..monitor import headless
     from ..records import Log
     from ..runtime.console import Console, sessions_folder_of
@@ -150,10 +166,13 @@ async def _serve_api(
                    err=True)  # fmt: skip
         return EXIT_NOTHING
     interrupted = on_signals()
-    console = Console(config, store=Store(), allow_run=allow_run)
+    console = Console(config, allow_run=allow_run)
     store, hub, fleet, findings = console.store, console.bus, console.fleet, console.findings
     context = WebContext(config, hub, store, fleet, findings, sessions_folder_of(config))
-    auth = TokenAuth(tokens, names_of(listen), "loopback" if listen.is_loopback else "any", listen.scheme)
+    auth = TokenAuth(
+        tokens, names_of(listen), "loopback" if listen.is_loopback else "any", listen.scheme,
+        origins=frozenset(origin.lower() for origin in origins),
+    )  # fmt: skip
     app = make_app(context, described(OPERATIONS), auth, rate_s)
 
     def log_error(text: str) -> None:
@@ -180,4 +199,50 @@ async def _serve_api(
     except asyncio.CancelledError:
         pass  # its own cleanup has run
     await console.stop()
+    context.queries.close()
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("source", metavar="[TARGET|SESSION]", required=False)
+@overrides_option
+@sessions_folder
+def mcp(source: str | None, overrides: tuple[str, ...], folder: Path) -> int:
+    """Serve the Model Context Protocol on stdin and stdout, for programs that use language models.
+
+    Live nodes of TARGET, or a recorded SESSION. Read-only: tools for status, findings, verdicts with evidence, stacks,
+    crash verdicts, checks and SQL; none starts, stops or changes anything. Secrets are hidden. Results have a budget of
+    tokens; the tool `more` returns the rest. Requires the extra mcp: pip install 'gconsole[mcp]'.
+
+    \b
+    gconsole mcp hosts.toml
+    gconsole mcp night
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise click.UsageError("the Python package mcp is not installed; install it: pip install 'gconsole[mcp]'")
+    from .main import HOSTS
+    from .query import recorded_at
+
+    recorded = recorded_at(source, folder) if source is not None else None
+    return asyncio.run(_serve_mcp(recorded, source or HOSTS, overrides, folder))
+
+
+async def _serve_mcp(recorded: Path | None, target: str, overrides: tuple[str, ...], folder: Path) -> int:
+    """Serve a session at a path, or a target, until stdin ends; returns the exit code."""
+    from ..runtime.live import AsyncFleet, NoNodeReached
+    from ..runtime.mcp_server import FleetEvidence, SessionEvidence
+    from ..runtime.mcp_server import serve as serve_tools
+    from ..runtime.recorded import RecordedSession
+
+    if recorded is not None:
+        with RecordedSession(recorded) as session:
+            await serve_tools(SessionEvidence(session))
+        return EXIT_OK
+    config = load_target(target, overrides, sessions=folder)
+    try:
+        async with AsyncFleet(config) as fleet:
+            await serve_tools(FleetEvidence(fleet))
+    except NoNodeReached as error:
+        print_text(f"gconsole: {error}", err=True)
+        return EXIT_NOTHING
     return EXIT_OK

@@ -132,14 +132,17 @@ def node_line(now: NodeNow, coverage: NodeCoverage) -> NodeLine:
     )
 
 
-def gpu_lines(store: Store) -> list[GpuLine]:
-    """Every GPU by node and index, MIG devices after their GPU."""
+def gpu_lines(store: Store, now_ns: int | None = None) -> list[GpuLine]:
+    """Every GPU by node and index, MIG devices after their GPU; `now_ns` is the console's clock, if it runs on.
+
+    Without `now_ns`, the ages of figures of nodes that are not connected end with the newest record.
+    """
     ranks: dict[GpuKey, set[int]] = {}
     for process in store.gpu_processes.values():
         if process.rank is not None:
             ranks.setdefault((process.node, process.uuid), set()).add(process.rank)
     lines = [
-        _gpu_line(key, now, _gpu_age_ns(store, key[0], now), sorted(ranks.get(key, ())))
+        _gpu_line(key, now, _gpu_age_ns(store, key[0], now, now_ns), sorted(ranks.get(key, ())))
         for key, now in store.gpus.items()
     ]
     return sorted(lines, key=lambda line: (natural(line.node), line.index, line.parent is not None, line.uuid))
@@ -151,13 +154,15 @@ def nic_lines(store: Store) -> list[NicLine]:
     return msgspec.convert(nics, list[NicLine], from_attributes=True)
 
 
-def _gpu_age_ns(store: Store, node: str, now: GpuNow) -> int | None:
-    """Age of a GPU's figures if they no longer arrive, by its node's clock; if that is not connected, by the newest
-    record. None while they arrive, or without any."""
+def _gpu_age_ns(store: Store, node: str, now: GpuNow, now_ns: int | None) -> int | None:
+    """Age of a GPU's figures if they no longer arrive; None while they do, or without any.
+
+    The clock of a connected node counts; of another, that of the console.
+    """
     of_node = store.nodes.get(node)
     if of_node is None or of_node.state is None or of_node.state.state == "ok":
         return gpu_stale_ns(now, of_node)
-    return max(0, store.newest_rx - now.gpu.rx) if now.gpu is not None and now.gpu.rx else None
+    return max(0, (now_ns or store.newest_rx) - now.gpu.rx) if now.gpu is not None and now.gpu.rx else None
 
 
 def _gpu_line(key: GpuKey, now: GpuNow, stale_ns: int | None, ranks: list[int]) -> GpuLine:

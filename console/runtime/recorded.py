@@ -42,7 +42,7 @@ _QUERY_S: Final = 600.0
 
 
 class DamageWarning(UserWarning):
-    """A part of a session could not be read; the result is without it."""
+    """A part of a session is damaged; the result is without what could not be read."""
 
 
 def open(source: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None) -> RecordedSession:
@@ -295,8 +295,7 @@ class RecordedSession:
         return instant_ns(instant, *span)
 
     def _warn(self, damage: Damage | str) -> None:
-        warnings.warn(f"{damage}; the result is without it; try: gconsole sessions verify {self.name}",
-                      DamageWarning, stacklevel=3)  # fmt: skip
+        warnings.warn(f"{damage}; try: gconsole sessions verify {self.name}", DamageWarning, stacklevel=3)
 
     def __repr__(self) -> str:
         span = self._meta.span

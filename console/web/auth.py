@@ -36,6 +36,7 @@ class TokenAuth(msgspec.Struct, frozen=True):
     addresses: Literal["none", "loopback", "any"] = "loopback"
     scheme: str = "http"
     in_path: bool = False
+    origins: frozenset[str] = frozenset()  # other sites whose pages may send requests, which need a token all the same
 
     def check(
         self, headers: Mapping[str, str], path: str = "/", *, basic: bool = False, is_websocket: bool = False
@@ -52,7 +53,8 @@ class TokenAuth(msgspec.Struct, frozen=True):
         if origin is None and is_websocket:
             raise http_problem(403, "foreign_site", "websocket request without Origin header",
                           "open the address that gconsole printed in a browser")  # fmt: skip
-        if origin is not None and origin.lower() != f"{self.scheme}://{host}".lower():
+        is_own = origin is not None and origin.lower() == f"{self.scheme}://{host}".lower()
+        if origin is not None and not is_own and not self.allows(origin):
             raise http_problem(403, "foreign_site", "cross-origin request rejected",
                           "use the address that gconsole printed; a proxy must keep Host and Origin")  # fmt: skip
         if self.in_path:
@@ -68,6 +70,19 @@ class TokenAuth(msgspec.Struct, frozen=True):
                           "send the header Authorization: Bearer TOKEN; gconsole api printed the token or its file",
                           WWW_Authenticate=challenge)  # fmt: skip
         return token
+
+    def allows(self, origin: str) -> bool:
+        """Whether pages of another site may send requests."""
+        return origin.lower() in self.origins
+
+    def check_preflight(self, headers: Mapping[str, str]) -> bool:
+        """Whether these are the headers of a preflight of such a site. Raises HttpProblemError for a foreign Host."""
+        if "access-control-request-method" not in headers or not self.allows(headers.get("origin", "")):
+            return False
+        if not self._is_own_name(headers.get("host", "")):
+            raise http_problem(403, "foreign_name", "Host header does not name this server",
+                          "use the address that gconsole printed")  # fmt: skip
+        return True
 
     def without_token(self, path: str) -> str:
         """A request's path for the log: the part that is or should be the token is replaced by ***."""

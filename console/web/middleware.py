@@ -55,6 +55,12 @@ HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+#: Headers of the response to a preflight of a site that is allowed; the token is a header, never a cookie.
+PREFLIGHT: Final = {
+    "access-control-allow-methods": "GET, POST, DELETE",
+    "access-control-allow-headers": "authorization, content-type, last-event-id",
+    "access-control-max-age": "600",
+}
 
 
 def problem_response(error: HttpProblemError) -> Response:
@@ -101,8 +107,15 @@ class RequestMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return
-        guarded_send = _guarded(send, lambda status: self._report(scope, status))
+        headers = Headers(scope=scope)
+        origin = headers.get("origin", "")
+        site = origin if self._auth.allows(origin) else ""
+        guarded_send = _guarded(send, lambda status: self._report(scope, status), site)
         try:
+            if scope.get("method") == "OPTIONS" and self._auth.check_preflight(headers):
+                _limit(self._reads, _address(scope))
+                await Response(status_code=204, headers=PREFLIGHT)(scope, receive, guarded_send)
+                return
             self._admit(scope)
         except HttpProblemError as error:
             self._log_request(scope, f"rejected: {error.problem.status} {error}")
@@ -154,14 +167,20 @@ def _limit(rate: RateLimit, address: str) -> None:
                       f"retry after {wait_s:.1f} s", Retry_After=str(math.ceil(wait_s)))  # fmt: skip
 
 
-def _guarded(send: Send, on_start: Callable[[int], None]) -> Send:
-    """Adds the headers, gives up on a client that reads nothing; `on_start` gets the status of the response."""
+def _guarded(send: Send, on_start: Callable[[int], None], site: str) -> Send:
+    """Adds the headers, gives up on a client that reads nothing; `on_start` gets the status of the response.
+
+    `site`: the origin of another site that may read the response, or "".
+    """
 
     async def guarded_send(message: Message) -> None:
         if message["type"].endswith("http.response.start"):
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
+            if site:
+                headers["access-control-allow-origin"] = site
+                headers.add_vary_header("Origin")
             on_start(message["status"])
         async with asyncio.timeout(STALL_S):
             await send(message)

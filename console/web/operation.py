@@ -19,6 +19,7 @@ from ..core.bus import Hub
 from ..core.control import Control
 from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker
+from ..session.query.worker import QueryWorkerClient
 from .problems import http_problem
 from .tokens import AccessScope
 
@@ -51,6 +52,8 @@ class WebContext(msgspec.Struct):
     capturing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     starting: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     reading: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)  # output of jobs
+    querying: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    queries: QueryWorkerClient = msgspec.field(default_factory=QueryWorkerClient)  # its process is kept
     scrapes: Scrapes = msgspec.field(default_factory=Scrapes)
     streams: int = 0  # open event streams
     closing: asyncio.Event = msgspec.field(default_factory=asyncio.Event)

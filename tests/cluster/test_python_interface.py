@@ -13,6 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 from jobs import start_ring
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
 from rig import Rig
 
 import gconsole
@@ -160,3 +162,23 @@ def test_unreachable_target_is_an_error_with_the_reason_and_a_remedy(rig: Rig, h
         gconsole.connect(str(hosts), settings={"ssh.usr": "ops"})
     with pytest.raises(gconsole.ConfigError, match=r"nosuch\.toml"):
         gconsole.connect(str(tmp_path / "nosuch.toml"))
+
+
+async def test_model_context_protocol_on_live_nodes_names_the_blocking_rank(hosts: Path, hung_job: Any) -> None:
+    argv = ["-m", "gconsole", "mcp", str(hosts), "--set", f"hang.models={MODEL}"]
+    server = StdioServerParameters(command=sys.executable, args=argv, env=dict(os.environ))
+
+    async def text_of(client: Client, tool: str, **arguments: Any) -> str:
+        result = await client.call_tool(tool, arguments)
+        assert not result.is_error, result.content
+        return result.content[0].text
+
+    async with Client(server) as client:
+        assert "2/2 nodes ok" in await text_of(client, "status")
+        assert "call verdict with diagnose = true" in await text_of(client, "verdict")
+        verdict = await text_of(client, "verdict", diagnose=True)
+        assert "rank_missing" in verdict and "with lock, lock:" in verdict
+        assert "take_twice" in await text_of(client, "stacks")
+        assert "kernel" in await text_of(client, "checks", max_tokens=20_000)
+        rows = await text_of(client, "sql", query="SELECT count(DISTINCT rank) AS n FROM rank")
+        assert "4" in rows

@@ -47,6 +47,38 @@ def test_cross_origin_request_is_rejected_without_cors_headers(api: Api) -> None
         assert not [name for name in rejection.headers if name.startswith("access-control")]
 
 
+def test_page_of_an_allowed_site_may_send_requests_with_the_token_and_no_other_site(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1"])
+    site, other = "https://grafana.example:3000", "https://grafana.example"
+    with running_api(hosts, tmp_path, "--allow-origin", site) as api:
+        preflight = api.request("OPTIONS", "/query", token=None, Origin=site, Access_Control_Request_Method="POST",
+                                Access_Control_Request_Headers="authorization,content-type")  # fmt: skip
+        assert preflight.status == 204
+        assert preflight.headers["access-control-allow-origin"] == site
+        assert "authorization" in preflight.headers["access-control-allow-headers"]
+        assert "access-control-allow-credentials" not in preflight.headers
+        response = api.request("GET", "/status", Origin=site)
+        assert (response.status, response.headers["access-control-allow-origin"]) == (200, site)
+        assert "Origin" in response.headers["vary"]
+        assert api.request("GET", "/status", token=None, Origin=site).status == 401
+        assert api.request("OPTIONS", "/query", token=None, Origin=site).status == 401, "not a preflight"
+        foreign = api.request("OPTIONS", "/query", token=None, Origin=site, Host="evil.example",
+                              Access_Control_Request_Method="POST")  # fmt: skip
+        assert foreign.status == 403
+        for origin in (other, "null", "https://grafana.example:3000.evil.example"):
+            response = api.request("GET", "/status", Origin=origin)
+            assert response.status == 403
+            assert "access-control-allow-origin" not in response.headers
+        assert "access-control-allow-origin" not in api.request("GET", "/status").headers
+
+
+def test_origin_with_a_path_or_a_wildcard_is_a_usage_error(tmp_path: Path) -> None:
+    for origin in ("*", "grafana.example", "https://grafana.example/", "https://*.example", "file://x"):
+        run = gconsole("api", "local", "--allow-origin", origin)
+        assert run.status == 2
+        assert "is not SCHEME://HOST[:PORT]" in run.stderr
+
+
 def test_unsupported_method_and_unknown_path_get_descriptive_errors(api: Api) -> None:
     response = api.request("DELETE", "/nodes")
     assert response.status == 405 and response.headers["allow"] == "GET, POST"

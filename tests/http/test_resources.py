@@ -7,8 +7,10 @@ import json
 import urllib.request
 from typing import Any
 
+import psutil
 import pytest
 from api_client import Api, until
+from rig import Rig
 
 NAMES = ["node1", "node2", "node3", "node4"]
 
@@ -136,3 +138,66 @@ def test_basic_auth_is_accepted_only_for_api_documentation(api: Api) -> None:
     with browser.open(f"{api.url}/openapi.json") as response:
         assert json.load(response)["openapi"] == "3.1.0"
     assert api.request("GET", "/nodes", token=None, Authorization="Basic YTpi").status == 401
+
+
+# -- queries and single nodes ------------------------------------------------------------------------------------------
+
+
+def test_query_reads_live_history_and_keeps_its_process(api: Api) -> None:
+    until(lambda: api.post("/query", {"sql": "SELECT count(*) FROM gpu"})["rows"][0][0] >= 32)
+    sql = "SELECT node, count(DISTINCT uuid) AS gpus, max(power_w) AS power_w FROM gpu GROUP BY node ORDER BY node"
+    result = api.post("/query", {"sql": sql})
+    assert [row[:2] for row in result["rows"]] == [[name, 4] for name in NAMES]
+    assert [(column["name"], column["unit"]) for column in result["columns"]] == [
+        ("node", ""), ("gpus", ""), ("power_w", "W"),
+    ]  # fmt: skip
+    assert (result["truncated"], result["damage"]) == (False, [])
+    workers = [child.pid for child in psutil.Process(api.pid).children() if "worker" in " ".join(child.cmdline())]
+    assert len(workers) == 1
+    assert api.post("/query", {"sql": "SELECT i FROM range(5) t(i)", "limit": 3})["truncated"]
+    assert [child.pid for child in psutil.Process(api.pid).children() if child.pid in workers] == workers
+
+
+def test_query_that_is_wrong_is_rejected_with_the_reason(api: Api) -> None:
+    for sql, words in (
+        ("DROP TABLE gpu", "read-only"), ("SELECT nonsense FROM gpu", "nonsense"),
+        ("FROM read_csv('/etc/passwd')", "only the records"),
+        ("SELECT count(*) FROM range(1e6::BIGINT) a, range(1e6::BIGINT) b", "no result within"),
+    ):  # fmt: skip
+        problem = api.post("/query", {"sql": sql, "timeout_s": 1.0}, status=400)
+        assert words in problem["text"]
+    assert api.post("/query", {"sql": "SELECT 1", "session": "nosuch"}, status=404)["name"] == "no_such_session"
+    assert api.request("POST", "/query", {"sql": "SELECT 1", "session": "../x"}).status == 400
+    assert api.post("/query", {"sql": "SELECT 1"})["rows"] == [[1]]
+
+
+def test_query_of_a_session_of_the_console(api: Api) -> None:
+    api.post("/profiling/start", {"name": "queried"})
+    until(lambda: api.post("/query", {"sql": "SELECT count(*) FROM host", "session": "queried"})["rows"][0][0] > 0)
+    api.post("/profiling/stop", {"name": "queried"})
+
+
+def test_one_node_is_returned_with_its_gpus_ranks_and_findings(api: Api) -> None:
+    detail = api.get("/nodes/node2")
+    assert (detail["node"]["node"], detail["node"]["about"]["state"]) == ("node2", "ok")
+    assert [(gpu["node"], gpu["index"]) for gpu in detail["gpus"]] == [("node2", index) for index in range(4)]
+    assert (detail["ranks"], [finding for finding in detail["findings"] if finding["severity"] == "error"]) == ([], [])
+    assert api.request("GET", "/nodes/elsewhere").status == 404
+
+
+def test_figures_of_gpus_of_a_disconnected_node_are_null_with_an_age_that_grows(changing_api: Api, rig: Rig) -> None:
+    def gpus() -> list[dict[str, Any]]:
+        return changing_api.get("/gpus?node=node4")["gpus"]
+
+    until(lambda: gpus() and all(gpu["power_w"] is not None for gpu in gpus()))
+    node = rig.node("node4")
+    node.stop_sshd(sessions=True)
+    try:
+        until(lambda: all(gpu["power_w"] is None and gpu["stale_s"] is not None for gpu in gpus()))
+        age = gpus()[0]["stale_s"]
+        until(lambda: gpus()[0]["stale_s"] > age + 1)
+        assert changing_api.get("/nodes/node4")["gpus"][0]["power_w"] is None
+        assert gpus()[0]["name"], "what does not change is kept"
+    finally:
+        node.start_sshd()
+    until(lambda: all(gpu["power_w"] is not None and gpu["stale_s"] is None for gpu in gpus()))

@@ -348,7 +348,7 @@ MUTATIONS: Final = (
     Mutation(
         "any_origin",
         "a page of another site reads the API",
-        'if origin is not None and origin.lower() != f"{self.scheme}://{host}".lower():',
+        "if origin is not None and not is_own and not self.allows(origin):",
         "if False:",
         ("tests/unit/web/test_auth.py",),
     ),

@@ -123,7 +123,7 @@ async def test_nodes_are_added_and_removed_only_where_changes_are_allowed(read_o
 LEAST: dict[tuple[str, str], AccessScope] = {
     ("GET", "/"): "metrics", ("GET", "/openapi.json"): "metrics", ("GET", "/docs"): "metrics",
     ("GET", "/metrics"): "metrics", ("GET", "/metrics/latest"): "metrics",
-    ("POST", "/nodes/health"): "read", ("POST", "/jobs/plan"): "read",
+    ("POST", "/nodes/health"): "read", ("POST", "/query"): "read", ("POST", "/jobs/plan"): "read",
     ("POST", "/captures"): "capture", ("POST", "/diagnose"): "capture",
     ("POST", "/profiling/start"): "capture", ("POST", "/profiling/stop"): "capture",
     ("POST", "/nodes"): "run", ("DELETE", "/nodes/{name}"): "run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from ...monitor.coverage import NodeCoverage, coverage_of
 from ...monitor.doctor import NodeExam, examine
 from ...monitor.hang import jobs_of
 from ...monitor.progress import progress_in
+from ...report.document import FindingLine, finding_lines
 from ...report.nodes import (
     CostLine,
     GpuLine,
@@ -63,6 +65,15 @@ class NodeList(msgspec.Struct):
     """All nodes of this console."""
 
     nodes: list[NodeResource]
+
+
+class NodeDetail(msgspec.Struct):
+    """One node with what is on it."""
+
+    node: NodeResource
+    gpus: list[GpuLine]
+    ranks: list[RankLine]
+    findings: list[FindingLine]  # about it and its devices, also those that have cleared
 
 
 class Added(msgspec.Struct):
@@ -118,6 +129,25 @@ async def get_nodes(context: WebContext, request: OperationRequest[NoParameters]
             for now in sorted(context.store.nodes.values(), key=lambda now: natural(now.name))
         ]
     )
+
+
+@operation("GET", "/nodes/{name}", name_pattern=NODE_NAME, problems=(404,))
+async def get_node(context: WebContext, request: OperationRequest[NoParameters]) -> NodeDetail:
+    """One node with its GPUs, ranks and findings. Figures that no longer arrive are null; `stale_s` is their age."""
+    store, name = context.store, request.name
+    now = store.nodes.get(name)
+    if now is None:
+        raise http_problem(404, "no_such_node", f"{name} is not a node of this console", "GET /nodes lists them")
+    progress = progress_in(store)
+    return NodeDetail(
+        node=seen(now, coverage_of(store)[name]),
+        gpus=[line for line in gpu_lines(store, time.time_ns()) if line.node == name],
+        ranks=[rank_line(row, progress) for row in jobs_of(store).rows if row.node == name],
+        findings=[
+            line for line in finding_lines(store)
+            if any(who == name or who.startswith(f"{name}:") for who in (*line.culprits, *line.victims))
+        ],
+    )  # fmt: skip
 
 
 @operation("POST", "/nodes", status=202)
@@ -188,9 +218,9 @@ class RankList(msgspec.Struct):
 
 @operation("GET", "/gpus")
 async def get_gpus(context: WebContext, request: OperationRequest[GpusQuery]) -> GpuList:
-    """All GPUs with their latest metrics and ranks."""
+    """All GPUs with their latest metrics and ranks; null with an age (`stale_s`) if they no longer arrive."""
     node = request.parameters.node
-    return GpuList([line for line in gpu_lines(context.store) if node in (None, line.node)])
+    return GpuList([line for line in gpu_lines(context.store, time.time_ns()) if node in (None, line.node)])
 
 
 @operation("GET", "/ranks")

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from session_builders import START, a_hang, a_job, a_session, gpu
+from session_files import crashed_session
 
 import gconsole
 from gconsole.records import Gpu, GpuInfo, NodeState, encode
@@ -198,7 +199,7 @@ def test_folder_of_logs_is_diagnosed(tmp_path):
 
 
 def test_session_is_read_while_it_is_recorded(tmp_path):
-    session = a_session(tmp_path, [gpu(1)])
+    session = crashed_session(tmp_path, "night", [[gpu(1)]])
     night = gconsole.open("night", folder=tmp_path)
     with session.lock():
         assert night.is_recording

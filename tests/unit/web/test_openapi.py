@@ -14,7 +14,7 @@ PATHS = [
     "/", "/status", "/nodes", "/gpus", "/ranks", "/jobs", "/clients", "/findings", "/crashes", "/clocks", "/metrics",
     "/metrics/latest", "/profiling/sessions", "/profiling/start", "/profiling/stop", "/jobs/{id}", "/jobs/{id}/logs",
     "/jobs/{id}/stop", "/jobs/plan", "/captures", "/diagnose", "/nodes/health", "/nodes/{name}", "/events",
-    "/openapi.json", "/docs",
+    "/query", "/openapi.json", "/docs",
 ]  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def the_document() -> dict[str, Any]:
 def test_openapi_document_has_the_expected_paths_and_methods() -> None:
     found = the_document()["paths"]
     assert set(found) == set(PATHS)
-    assert set(found["/jobs"]) == {"get", "post"} and set(found["/nodes/{name}"]) == {"delete"}
+    assert set(found["/jobs"]) == {"get", "post"} and set(found["/nodes/{name}"]) == {"get", "delete"}
     assert set(found["/nodes"]) == {"get", "post"}
 
 
