@@ -134,6 +134,17 @@ class Series:
         curve: Floats = self._fine[slots, row, self._column[metric]]
         return curve
 
+    def window(self, keys: Sequence[Hashable], metrics: Sequence[str], seconds: NDArray[np.int64]) -> Floats:
+        """Values [second, entity, metric] at these seconds of the console's clock; NaN if unknown or not kept."""
+        rows = np.array([self._row.get(key, -1) for key in keys], np.int64)
+        columns = np.array([self._column[metric] for metric in metrics], np.int64)
+        if self._now == _NEVER or not len(rows):
+            return np.full((len(seconds), len(rows), len(columns)), np.nan, np.float32)
+        values: Floats = self._fine[np.ix_(seconds % FINE_SLOTS, rows, columns)]
+        values[(seconds > self._now) | (seconds <= self._now - FINE_SLOTS)] = np.nan
+        values[:, rows < 0] = np.nan
+        return values
+
     def hour(self, key: Hashable, metric: str) -> Curve:
         """Minimum, mean and maximum of each ten seconds of the hour, oldest first."""
         slots = self._coarse_now + np.arange(1 - self.coarse_slots, 1)

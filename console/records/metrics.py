@@ -456,6 +456,10 @@ HISTORY: Final[dict[str, tuple[str, ...]]] = {
     str(struct.__struct_config__.tag): tuple(metric.field for metric in CATALOGUE[struct] if "history" in metric.uses)
     for struct in (Host, Gpu, Nic, RankStat)
 }  # fmt: skip
+#: Figures that the store keeps over time beside them and that are not fields: by kind, the family and its metrics.
+HISTORY_DERIVED: Final[dict[str, tuple[str, tuple[Metric, ...]]]] = {
+    "gpu": ("gpu_throttle", tuple(metric for metric in GPU if metric.name == "held")),
+}
 
 
 @cache

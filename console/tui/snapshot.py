@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..monitor.crash import Crash
     from .controllers.capture import CaptureProgress
     from .derived import JobDiagnosis
+    from .models.trends import Overview
 
 #: Seconds between two summaries of the nodes; a reader cannot follow more.
 NODES_EVERY_S = 0.25
@@ -65,6 +66,7 @@ class ScreenSnapshot(msgspec.Struct, frozen=True):
     capturing: CaptureProgress | None = None  # the running capture
     clocks: ClockSummary = NO_CLOCKS  # the nodes' clocks
     skew: SkewSnapshot = NO_SKEW  # lateness of ranks on the common clock
+    overview: Overview | None = None  # trends and resources; only while the Overview is shown
 
     @property
     def second(self) -> int:

@@ -435,7 +435,8 @@ def test_repeated_step_record_does_not_count_as_a_new_reading() -> None:
 
     def add_reading(second: int, step: int, read: int) -> None:
         identity = {"job": "llama", "rank": 1, "pid": 7, "start_ticks": 7, "state": "moving"}
-        times = {"t": EPOCH + second * SECOND, "mono": second * SECOND, "watched_at": EPOCH + read * SECOND}
+        jitter = second % 3 * 50  # ns; a node reads its two clocks one after the other
+        times = {"t": EPOCH + second * SECOND + jitter, "mono": second * SECOND, "watched_at": EPOCH + read * SECOND}
         table.add(RankStat(node="n", step=step, **identity, **times), second)  # type: ignore[arg-type]
 
     for second in range(10, 20):
@@ -443,7 +444,7 @@ def test_repeated_step_record_does_not_count_as_a_new_reading() -> None:
     add_reading(21, 140, 20)
     [rank_steps] = table.ranks().values()
     assert (rank_steps.step, rank_steps.gained, rank_steps.read) == (140, 40, 20 * SECOND)
-    assert rank_steps.seen == (StepObservation(140, 10 * SECOND, 20 * SECOND),)
+    assert rank_steps.seen == (StepObservation(140, 10 * SECOND - 50, 20 * SECOND),)
 
 
 def test_step_table_keeps_only_the_newest_steps_of_many_ranks() -> None:

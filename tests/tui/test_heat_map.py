@@ -32,7 +32,7 @@ class TestHeatMap:
         [
             (4, (80, 10), 7, 1),  # room for figures
             (64, (60, 22), 1, 3),  # bars, full names cut to their numbers where need be
-            (64, (100, 32), 5, 2),
+            (64, (100, 32), 4, 2),
             (64, (40, 8), 1, 2),  # more than fits: it scrolls
         ],
     )
@@ -154,5 +154,5 @@ class TestHeatMap:
         async with WidgetApp(heat).run_test(size=(80, 5)):
             heat.show([HeatRow("node1", "failed", note="auth"), HeatRow("node2", "stale", (HeatCell("5", 1),))], "load")
             lines = lines_of(heat)
-            assert lines[0].split() == ["node1✖", "auth"]
-            assert lines[1].split() == ["node2◐", "5"]
+            assert lines[0].split() == ["node1", "✖", "auth"]
+            assert lines[1].split() == ["node2", "◐", "5"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ...records import Record
-from ...records.metrics import HISTORY
+from ...records.metrics import HISTORY, HISTORY_DERIVED
 
 if TYPE_CHECKING:
     from ..metric_history import MetricHistory
@@ -43,7 +43,8 @@ class HistoryFeed:
     def __init__(self, history_bytes: int, warn: Callable[[str], None]) -> None:
         from ..metric_history import MetricHistory  # lazy: numpy takes 190 ms to import
 
-        self.history: MetricHistory = MetricHistory(HISTORY, history_bytes, warn)
+        derived = {family: [metric.name for metric in metrics] for family, metrics in HISTORY_DERIVED.values()}
+        self.history: MetricHistory = MetricHistory({**HISTORY, **derived}, history_bytes, warn)
         self._anchors: dict[str, _Anchor] = {}  # by node
         self._things: dict[tuple[str, str], dict[Hashable, None]] = {}  # by family and node, oldest first
 
@@ -59,8 +60,13 @@ class HistoryFeed:
                 oldest = next(iter(things))
                 del things[oldest]
                 self.history.series[family].forget(oldest)
-        values = [getattr(record, metric) for metric in HISTORY[family]]
-        self.history.put(family, key, anchor.console_time(record) // 1_000_000_000, values)
+                if family in HISTORY_DERIVED:
+                    self.history.series[HISTORY_DERIVED[family][0]].forget(oldest)
+        second = anchor.console_time(record) // 1_000_000_000
+        self.history.put(family, key, second, [getattr(record, metric) for metric in HISTORY[family]])
+        if family in HISTORY_DERIVED:
+            derived, metrics = HISTORY_DERIVED[family]
+            self.history.put(derived, key, second, [metric.read(record) for metric in metrics])
 
     def forget_node(self, node: str) -> None:
         """Drop the clock offset of a node that was removed or rebooted."""

@@ -40,6 +40,7 @@ class RankSteps(msgspec.Struct, frozen=True):
     read: int  # MONOTONIC_RAW of the last reading
     gained: int | None = None  # steps between the last two readings; None where there was one only
     seen: tuple[StepObservation, ...] = ()
+    watched_at: int | None = None  # CLOCK_REALTIME of the node at the last reading, ns; identifies the reading
 
 
 class StepTable:
@@ -66,7 +67,11 @@ class StepTable:
         key = (record.job, record.attempt, record.rank)
         process = (record.pid, record.start_ticks)
         before, read = self._ranks.get(key), _read_at(record)
-        if before is not None and before.process == process and read == before.read:
+        # not by `read`: each record converts the reading to the other clock anew, some nanoseconds apart
+        is_same = before is not None and (
+            read == before.read if record.watched_at is None else record.watched_at == before.watched_at
+        )
+        if before is not None and before.process == process and is_same:
             return  # sent again, not read again
         gained = None
         if before is None or before.process != process or read < before.read:
@@ -77,7 +82,7 @@ class StepTable:
                 self._kept[key].append(StepObservation(record.step, before.read, read))
                 self._forget(self._kept[key])
         self._changed = version
-        self._ranks[key] = RankSteps(record.node, process, record.step, read, gained)
+        self._ranks[key] = RankSteps(record.node, process, record.step, read, gained, watched_at=record.watched_at)
         if before is None or before.node != record.node:
             self._set_reporter(record.node, key, before)
 
@@ -99,6 +104,11 @@ class StepTable:
         """The process of one rank, and the newest steps that it was seen at, newest first; None without a step."""
         rank = self._ranks.get(key)
         return None if rank is None else (rank.process, list(islice(reversed(self._kept[key]), most)))
+
+    def last_read(self, key: RankKey) -> int | None:
+        """When the step of one rank was read last, MONOTONIC_RAW of its node in ns; None without a step."""
+        rank = self._ranks.get(key)
+        return None if rank is None else rank.read
 
     def ranks(self) -> dict[RankKey, RankSteps]:
         """Every rank with a step."""

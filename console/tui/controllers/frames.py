@@ -15,6 +15,7 @@ from ...monitor.finding_tracker import FindingTracker
 from ...monitor.topology import TopologyFindings
 from ..derived import ClockSkewFold, JobFold
 from ..dialogs.dialog import DetailDialog
+from ..models.trends import OverviewFold
 from ..snapshot import ScreenSnapshot, SnapshotBuilder
 from . import Controller
 
@@ -46,6 +47,7 @@ class FrameController(Controller):
         self.builder = self._builder_of(store)
         self.job_fold = JobFold(store)
         self._clocks = ClockSkewFold(store)
+        self._overview = OverviewFold(store)
         findings = self._findings
         self._topology = TopologyFindings(store, self.builder.topology, findings) if findings is not None else None
         self.frame = self.builder.build()
@@ -70,11 +72,18 @@ class FrameController(Controller):
             and frame.skew is clocks.skew
         )
         is_folded = jobs.is_current and frame.jobs is jobs.value and self._app.captures.is_current
-        return is_folded and (self.is_frozen or clocks_are_current)
+        overview_is_current = not self._shows_overview or (
+            self._overview.is_current and frame.overview is self._overview.value
+        )
+        return is_folded and (self.is_frozen or (clocks_are_current and overview_is_current))
 
     @property
     def _shows_lateness(self) -> bool:
         return self._app.views.current == "skew"
+
+    @property
+    def _shows_overview(self) -> bool:
+        return self._app.views.current == "overview"
 
     def tick(self, write_backlog: int) -> None:
         """Evaluate findings and draw, where due. `write_backlog`: writes that the terminal has not accepted yet."""
@@ -103,7 +112,7 @@ class FrameController(Controller):
         if self._frozen is None:
             frame = replace(
                 frame, hang=captures.diagnoses, crashes=captures.crashes, capturing=captures.runner.progress,
-                clocks=clocks.clocks, skew=clocks.skew,
+                clocks=clocks.clocks, skew=clocks.skew, overview=self._overview.value,
                 header=replace(frame.header, clock_ns=clocks.clocks.worst_ns),
             )  # fmt: skip
         self.frame = frame
@@ -112,6 +121,8 @@ class FrameController(Controller):
             self.job_fold.refresh(frame, partial(run, name="fold jobs"))
             captures.update(partial(run, name="fold captures"))
             clocks.refresh(frame.now, partial(run, name="fold clocks"), with_skew=self._shows_lateness)
+            if self._shows_overview:
+                self._overview.refresh(frame, partial(run, name="fold trends"))
             view = self._app.views.view
             view.show_snapshot(frame)
             self._app.jobs.stream_output(view.watched_job, frame)

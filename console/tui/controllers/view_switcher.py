@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
 from textual.app import App
 from textual.containers import Container
 
+from ..models.destination import Destination
 from ..models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 from ..views.base import View
 from ..views.gpus.view import GpusView
+from ..views.jobs.view import JobsView
 from ..views.nodes.view import NodesView
 from ..views.registry import VIEWS
 from . import Controller
@@ -105,3 +108,19 @@ class ViewSwitcher(Controller):
             self.view.open(node, from_other_view=True)
         elif gpu is not None and isinstance(self.view, GpusView):
             self.view.open((node, gpu), from_other_view=True)
+
+    async def open_place(self, place: Destination) -> None:
+        """Go to a place: a view with its filter and order, a page in it, or the job that it shows."""
+        if place.node and place.view in ("nodes", "gpus"):
+            await self.show_page(place.node, place.gpu or None)
+            return
+        await self.action_show(place.view)
+        view = self.view
+        order = {"sort": place.sort, "reverse": place.reverse} if place.sort else {}
+        changes = {**order, **({"group": place.group} if place.group else {})}
+        if place.filter or changes:
+            view.restore(replace(view.arrangement, filter=place.filter, **changes))
+        if place.job and isinstance(view, JobsView):
+            view.open(place.job, from_other_view=True)
+        elif place.job:
+            view.focus_job(place.job)

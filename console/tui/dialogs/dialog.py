@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -21,6 +22,9 @@ from ..keymap.actions import Action, bindings, in_scope, key_names
 from ..models.detail import Detail
 from ..snapshot import ScreenSnapshot
 from ..views.base import DetailProvider
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
 
 T = TypeVar("T")
 
@@ -107,7 +111,10 @@ class ScrollDialog(Dialog[None]):
 
 
 class DetailDialog(ScrollDialog):
-    """Everything known of one thing, refreshed with each frame; after the thing is gone, its last state."""
+    """Everything known of one thing, refreshed with each frame; after the thing is gone, its last state.
+
+    Digits lead to the places of the thing: its node, rank, GPU or log.
+    """
 
     def __init__(self, provider: DetailProvider, frame: ScreenSnapshot) -> None:
         super().__init__()
@@ -127,7 +134,22 @@ class DetailDialog(ScrollDialog):
         if detail is not None:
             title = Content.assemble((f"{GLYPHS[detail.status]} ", f"$status-{detail.status}"), (detail.title, "bold"))
             lines = [line for fact in detail.facts for line in _fact(fact.label, fact.text, fact.style, self.room)]
-            self.fill(title, lines)
+            places = [line for number, place in enumerate(detail.places, 1)
+                      for line in _fact(f"{number} opens", place.title, "accent", self.room)]  # fmt: skip
+            self.fill(title, [*lines, *([Content("")] if places else []), *places])
+            last = len(detail.places)
+            keys = [("1" if last == 1 else f"1-{last}", "opens")] if last else []
+            self.show_keys([*keys, ("Esc", "close")])
+
+    def on_key(self, event: events.Key) -> None:
+        """A digit closes the dialog and leads to the place of that number."""
+        number = event.character if event.character is not None else ""
+        places = self._detail.places if self._detail is not None else ()
+        if number.isascii() and number.isdigit() and 1 <= int(number) <= len(places):
+            event.stop()
+            self.dismiss()
+            console = cast("ConsoleApp", self.app)
+            console.call_later(console.views.open_place, places[int(number) - 1])
 
 
 class KeysDialog(ScrollDialog):

@@ -13,6 +13,7 @@ from ...records import Finding, Missing
 from ...text import format
 from ...text.cells import clean, fit
 from ...text.nodeset_fold import fold_ranks
+from .destination import Destination
 from .heat_map import index_of
 from .job_ranks import JobSummary, RankListRow, state_spans
 from .node_summary import NodeSummary
@@ -27,11 +28,12 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """A title with a status, and facts."""
+    """A title with a status, facts, and the places where its things are."""
 
     title: str
     status: Status
     facts: tuple[Fact, ...]
+    places: tuple[Destination, ...] = ()
 
 
 def node_detail(node: NodeSummary, now: NodeNow | None) -> Detail:

@@ -269,10 +269,21 @@ def plan(rows: Sequence[HeatRow], width: int, height: int) -> HeatLayout:
     return _plan(short, min(needed, max(1, (width + GAP) // (node_width + GAP))), _BAR_WIDTH, gpus)
 
 
+def lines_for_map(rows: Sequence[HeatRow], width: int) -> tuple[int, int]:
+    """Lines in which all rows fit with a number per GPU, and with a bar per GPU."""
+    gpus = max((len(row.cells) for row in rows), default=1) or 1
+    names = tuple(row.node for row in rows)
+
+    def lines(labels: tuple[str, ...], cell: int) -> int:
+        return -(-len(rows) // max(1, (width + GAP) // (_plan(labels, 1, cell, gpus).node_width + GAP)))
+
+    return lines(names, _FIGURE_WIDTHS[-2]), lines(_without_prefix(names), _BAR_WIDTH)
+
+
 def _plan(labels: tuple[str, ...], columns: int, cell: int, gpus: int) -> HeatLayout:
     lines = -(-len(labels) // columns)
     longest = max((width_of(label) for label in labels), default=0)
-    return HeatLayout(labels, columns, lines, longest + 2, cell, gpus)  # status glyph and a blank
+    return HeatLayout(labels, columns, lines, longest + 3, cell, gpus)  # a blank, the status glyph and a blank
 
 
 def _without_prefix(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -161,6 +161,17 @@ def bars(values: Sequence[float] | Floats, width: int, low: float, high: float) 
     return braille(np.asarray(values, np.float64), width, 1, low, high)[0]
 
 
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+
+
+def filled(values: Sequence[float] | Floats, height: int, top: float) -> list[str]:
+    """A bar per value in `height` lines, between 0 and `top`; blank where unknown, a line at the bottom for 0."""
+    eighths = [
+        0 if math.isnan(value) else min(8 * height, max(1, round(8 * height * float(value) / top))) for value in values
+    ]
+    return ["".join(_BLOCKS[min(8, max(0, part - 8 * line))] for part in eighths) for line in range(height - 1, -1, -1)]
+
+
 class Lane(msgspec.Struct, frozen=True):
     """One rank: `value` ± `error`, None if unknown, and `figure`, their text."""
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from msgspec.structs import replace
 from textual import events
 from textual.containers import Container
 from textual.widget import Widget
 
 from ...present.spans import Span
+from ...records import Finding
 from ...text import format
 from ..keymap.actions import Action, PaletteCommand, in_scope
+from ..models.destination import Destination, events_of, places_of, places_of_rank
 from ..models.detail import Detail, finding_detail, gpu_detail, job_detail, node_detail, rank_detail
 from ..models.export_table import ExportTable
+from ..models.filter_language import quoted
 from ..models.heat_map import uuid_of
 from ..models.list_kind import Arrangement
 from ..snapshot import ScreenSnapshot
@@ -194,7 +198,12 @@ def gpu_in(frame: ScreenSnapshot, name: str, place: int = -1, *, uuid: object = 
 
 def job_in(frame: ScreenSnapshot, key: object) -> Detail | None:
     """The job that its ranks call so."""
-    return next((job_detail(job) for job in frame.jobs.jobs if job.job == key), None)
+    job = next((job for job in frame.jobs.jobs if job.job == key), None)
+    if job is None:
+        return None
+    several = f"job:{quoted(job.job)}" if len(frame.jobs.jobs) > 1 else ""
+    ranks = Destination("ranks", "ranks of the job", filter=several)
+    return replace(job_detail(job), places=(ranks, *places_of(frame, (), job.job)))
 
 
 def rank_in(frame: ScreenSnapshot, key: object) -> Detail | None:
@@ -203,17 +212,25 @@ def rank_in(frame: ScreenSnapshot, key: object) -> Detail | None:
         if row.key == key:
             rank = row.rank
             process = frame.processes.get((rank.node, rank.pid, rank.start_ticks)) if rank is not None else None
-            return rank_detail(row, process.cmdline if process else None)
+            places = (*places_of_rank(frame, row), *((events_of(rank.node),) if rank is not None else ()))
+            return replace(rank_detail(row, process.cmdline if process else None), places=places)
     return None
 
 
 def finding_in(frame: ScreenSnapshot, key: object) -> Detail | None:
     """The open finding with that id, those culprits and that job."""
     findings = (finding for finding in frame.findings if (finding.id, finding.culprits, finding.job) == key)
-    return next(map(finding_detail, findings), None)
+    finding = next(findings, None)
+    if finding is None:
+        return None
+    return replace(finding_detail(finding), places=places_of(frame, finding.culprits, finding.job))
 
 
 def event_in(frame: ScreenSnapshot, number: int) -> Detail | None:
     """The event of that number, while it is kept."""
     record = frame.events.find(number)
-    return event_detail(record, frame.now) if record else None
+    if record is None:
+        return None
+    finding = record if isinstance(record, Finding) else None
+    names, job = (finding.culprits, finding.job) if finding is not None else ((record.node,), None)
+    return replace(event_detail(record, frame.now), places=places_of(frame, names, job))

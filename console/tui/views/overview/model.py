@@ -103,17 +103,20 @@ def _paragraph(head: tuple[Span, ...], text: str, style: str, width: int) -> lis
     return [cut((*head, Span(first, style)), width), *((Span("    "), Span(part, style)) for part in below)]
 
 
-def job_lines(jobs: JobsSummary, settled: bool, width: int) -> tuple[Line, ...]:
-    """A block a job: how many of its ranks are here and what they do; the missing ones with their reason."""
+def job_lines(jobs: JobsSummary, settled: bool, width: int, *, whole: bool = False) -> tuple[Line, ...]:
+    """A block a job: how many of its ranks are here and what they do; the missing ones with their reason.
+
+    Reasons that do not fit are cut, and with `whole` wrapped.
+    """
     if not jobs.jobs:
         return (plain("no jobs on these nodes" if settled else "discovering ranks …", "muted"),)
     lines: list[Line] = []
     for job in jobs.jobs:
-        lines += _job_lines(job, width)
+        lines += _job_lines(job, width, whole)
     return tuple(lines)
 
 
-def _job_lines(job: JobSummary, width: int) -> list[Line]:
+def _job_lines(job: JobSummary, width: int, whole: bool) -> list[Line]:
     count = Span(format.seen(job.discovered, job.world_size), "text" if job.is_complete else "warning")
     room = width - width_of(count.text) - 4
     title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
@@ -123,8 +126,11 @@ def _job_lines(job: JobSummary, width: int) -> list[Line]:
         lines.append(Line(cut((Span("  "), *_step_spans(job)), width), job.job))
     lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
     for reason, ranks in job.missing:
-        missing = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
-        lines.append(Line(cut((Span("  "), *missing), width), job.job))
+        head = (Span("  "), glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"))
+        parts = (
+            _paragraph(head, reason, "muted", width) if whole else [cut((*head, Span(clean(reason), "muted")), width)]
+        )
+        lines += [Line(spans, job.job) for spans in parts]
     for conflict in job.conflicts:
         lines.append(Line(cut((Span("  "), glyph("warning"), Span(f" {conflict}", "warning")), width), job.job))
     return lines
@@ -186,14 +192,17 @@ def _is_verdict(finding: Finding) -> bool:
 
 def finding_lines(
     findings: Sequence[Finding], fleet: FleetSummary, jobs: JobsSummary, settled: bool, width: int, *,
-    diagnosed: bool = False,
+    diagnosed: bool = False, whole: bool = False,
 ) -> tuple[Line, ...]:  # fmt: skip
-    """The findings, worst first, a few errors with their whole text; without any, what has not been checked."""
+    """The findings, worst first; without any, what has not been checked.
+
+    The whole text of a few errors, and with `whole` of a few findings, is wrapped; verdicts have theirs above.
+    """
     if findings:
         is_whole = len(findings) <= MOST_WHOLE
         lines: list[Line] = []
         for finding in findings:
-            is_long = is_whole and finding.severity == "error" and not _is_verdict(finding)
+            is_long = is_whole and not _is_verdict(finding) and (whole or finding.severity == "error")
             lines += _lines_of(finding, width, MOST_LINES if is_long else 1)
         return tuple(lines)
     if not fleet.nodes:

@@ -1,4 +1,4 @@
-"""1 Overview: verdicts, nodes, GPUs, ranks and findings."""
+"""1 Overview: verdicts, jobs, findings, trends, nodes, GPUs, resources and events."""
 
 from __future__ import annotations
 
@@ -12,17 +12,30 @@ from ....core.store import GpuKey
 from ....present.spans import Span
 from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
+from ...models.detail import PageItem
 from ...models.export_table import ExportTable
-from ...models.heat_map import HEAT_METRICS, HeatRow, PeerRange, heat_row, host_row, peer_range, pointed_spans, uuid_of
+from ...models.heat_map import (
+    HEAT_METRICS,
+    HeatRow,
+    PeerRange,
+    heat_row,
+    host_row,
+    lines_for_map,
+    peer_range,
+    pointed_spans,
+    uuid_of,
+)
 from ...models.list_kind import Arrangement
 from ...models.node_summary import NodeSummary
+from ...models.trends import TrendGroup
 from ...snapshot import ScreenSnapshot
 from ...widgets.bars import Panel
 from ...widgets.heat_map import HeatMap
 from ...widgets.line_view import LineReport, LineView
-from ..base import DetailProvider, View, finding_in, gpu_in, job_in, node_in
+from ..base import DetailProvider, View, event_in, finding_in, gpu_in, job_in, node_in
 from ..gpus.model import KIND, gpu_rows, ranks_on
 from .model import finding_lines, job_lines, node_lines, verdict_lines
+from .panels import LEFT, RIGHT, event_lines, fill_columns, resource_lines, trend_lines, trends_height
 
 #: Nanoseconds between two comparisons of the GPUs.
 _PEERS_EVERY_NS = 1_000_000_000
@@ -30,12 +43,24 @@ _PEERS_EVERY_NS = 1_000_000_000
 _ALL_FIGURES = 76
 #: Characters of a copied name in the message about it.
 _LONGEST_NAME = 40
-#: Cells. From WIDE on findings are beside the map, below NARROW all parts are in one column.
-WIDE, NARROW = 100, 72
+#: Cells. From here on the parts are in two columns.
+WIDE = 100
+#: Lines from which on findings and reasons are wrapped, not cut.
+_TALL = 28
+#: Events that are shown at most, and the share of the height that numbers in the map may fill.
+_EVENTS, _MAP_SHARE = 60, 0.6
+
+
+#: Cells between the two columns.
+_GUTTER = 2
 
 
 class OverviewView(View):
-    """Verdicts on jobs that hang or died, if any; below them four parts, in one or two columns."""
+    """Verdicts on jobs that hang or died, if any; below them the parts, in one or two columns.
+
+    What there is no room for is left out, the last part first; where there is more room than lines, curves are higher
+    and more events are shown.
+    """
 
     scope = "overview"
     BINDINGS = bindings(in_scope("overview"))
@@ -46,20 +71,29 @@ class OverviewView(View):
         self._node_list = LineReport(id="node-list")
         self._job_list = LineReport(id="job-list")
         self._finding_list = LineReport(id="finding-list")
+        self._trend_list = LineReport(id="trend-list")
+        self._resource_list = LineReport(id="resource-list")
+        self._event_list = LineReport(id="event-list")
         self._heat = HeatMap(id="heat")
         self._heat_panel = Panel("GPU", self._heat, id="heat-panel")
+        panels = (
+            ("jobs-panel", "RANKS", self._job_list), ("findings-panel", "FINDINGS", self._finding_list),
+            ("trends-panel", "LAST 5 MIN", self._trend_list), ("nodes-panel", "NODES", self._node_list),
+            ("resources-panel", "RESOURCES", self._resource_list), ("events-panel", "EVENTS", self._event_list),
+        )  # fmt: skip
+        self._panels = {id: Panel(title, body, id=id) for id, title, body in panels} | {"heat-panel": self._heat_panel}
         self._metric = HEAT_METRICS[0]
         self._peers: PeerRange | None = None
         self._peers_due = 0  # console time of the last comparison, ns
         self._rows: dict[str, tuple[object, HeatRow]] = {}
-        self._grid_rows = ""
+        self._placed: tuple[object, ...] = ()  # where the panels are
+        self._written: dict[str, tuple[object, ...]] = {}  # what the parts were written from
+        self._trends_height = 1
+        self._heights: dict[str, int] = {}  # lines of each panel; 0: it is not shown
 
     def compose(self) -> ComposeResult:
         yield self._verdict_list
-        yield Panel("NODES", self._node_list, id="nodes-panel")
-        yield Panel("RANKS", self._job_list, id="jobs-panel")
-        yield self._heat_panel
-        yield Panel("FINDINGS", self._finding_list, id="findings-panel")
+        yield from (self._panels[id] for id in (*LEFT, *RIGHT, "events-panel"))
 
     def initial_focus(self) -> HeatMap:
         """The map."""
@@ -78,21 +112,53 @@ class OverviewView(View):
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Draw this frame; before the first layout only keep it, because text cannot be wrapped to an unknown width."""
         self._frame = frame
-        if self._node_list.size.width <= 0:
+        if self.size.width <= 0:
             return
         for name in self._rows.keys() - frame.fleet.by_name.keys():
             del self._rows[name]
         self._show_verdicts(frame)
-        self._node_list.show(node_lines(frame.fleet, self._node_list.size.width - 1))
-        self._job_list.show(job_lines(frame.jobs, frame.settled, self._job_list.size.width - 1))
-        width, diagnosed = self._finding_list.size.width - 1, bool(frame.hang) or not frame.jobs.jobs
+        left, right = (width - 1 for width in self._column_widths)
+        whole = self.size.height >= _TALL
+        self._node_list.show(node_lines(frame.fleet, right))
+        self._job_list.show(job_lines(frame.jobs, frame.settled, left, whole=whole))
+        diagnosed = bool(frame.hang) or not frame.jobs.jobs
         self._finding_list.show(
-            finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, width, diagnosed=diagnosed)
+            finding_lines(
+                frame.findings, frame.fleet, frame.jobs, frame.settled, left, diagnosed=diagnosed, whole=whole
+            )
         )
         self._compare(frame)
         self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.heat.scale)
         self._head(frame)
-        self._share_room()
+        figures = frame.overview
+        self._resource_list.show(resource_lines(figures.resources if figures else (), right))
+        self._share_room(frame)
+        self._show_fillers(frame, left)
+
+    def _show_fillers(self, frame: ScreenSnapshot, left: int) -> None:
+        """Trends and events: as many lines as their panels have; written again only if something in them changed."""
+        trends, events = self._heights.get("trends-panel", 0) - 1, self._heights.get("events-panel", 0) - 1
+        width = self._event_list.size.width - 1
+        if trends > 0 and self._is_new("trends", frame.overview, left, trends):
+            self._trend_list.show(trend_lines(_groups_of(frame), left, trends))
+        if events > 0 and self._is_new("events", frame.events, frame.events.end, width, events):
+            self._event_list.show(event_lines(frame.events, min(events, _EVENTS), width))
+
+    def _is_new(self, part: str, *basis: object) -> bool:
+        """Whether a part was last written from something else than `basis`."""
+        is_new = self._written.get(part) != basis
+        self._written[part] = basis
+        return is_new
+
+    @property
+    def _column_widths(self) -> tuple[int, int]:
+        """Cells of the left and the right column; both are all of the width where there is only one column."""
+        room = self.size.width
+        return (room - (room - _GUTTER) // 2 - _GUTTER, (room - _GUTTER) // 2) if self._is_wide else (room, room)
+
+    @property
+    def _is_wide(self) -> bool:
+        return self.outer_size.width >= WIDE
 
     def _show_verdicts(self, frame: ScreenSnapshot) -> None:
         lines = verdict_lines(frame.findings, self.size.width - 3)[: max(1, self.size.height // 2)]
@@ -151,25 +217,35 @@ class OverviewView(View):
         return pointed_spans(node, gpus[place], self._metric, all_of_it=self._heat.size.width >= _ALL_FIGURES)
 
     def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.width >= WIDE, "wide")
-        self.set_class(event.size.width < NARROW, "narrow")
-        self._share_room()
         self.call_after_refresh(self._show_again)  # a paused display gets no other frame
 
-    def _share_room(self) -> None:
-        """Heights of the grid rows: lists as needed, the map the rest."""
-        height = self.size.height - (self._verdict_list.line_count() if self._verdict_list.display else 0)
-        nodes, jobs = 1 + self._node_list.line_count(), 1 + self._job_list.line_count()
-        quarter = height // 4
-        last = _between(2, 1 + self._finding_list.line_count(), quarter)
-        if self.has_class("narrow"):
-            rows = f"{_between(2, nodes, quarter)} {_between(2, jobs, quarter)} 1fr {last}"
-        else:
-            first = _between(3, max(nodes, jobs), height * 2 // 5)
-            rows = f"{first} 1fr" if self.has_class("wide") else f"{first} 1fr {last}"
-        if rows != self._grid_rows:
-            self._grid_rows = rows
-            self.styles.grid_rows = rows
+    def _share_room(self, frame: ScreenSnapshot) -> None:
+        """Place the panels: each as high as its lines, as far as there is room; the most important ones first."""
+        top = self._verdict_list.line_count() if self._verdict_list.display else 0
+        height, (left, right) = self.size.height - top, self._column_widths
+        if self._is_new("height of the trends", frame.overview, left):
+            groups = _groups_of(frame)
+            self._trends_height = len(trend_lines(groups, left, trends_height(len(groups))))
+        numbers, bars = lines_for_map(self._heat.rows, right - 1)
+        wanted = {
+            "jobs-panel": self._job_list.line_count(), "findings-panel": self._finding_list.line_count(),
+            "nodes-panel": self._node_list.line_count(), "resources-panel": self._resource_list.line_count(),
+            "heat-panel": numbers if numbers <= height * _MAP_SHARE else bars,
+            "trends-panel": self._trends_height, "events-panel": _EVENTS,
+        }  # fmt: skip
+        columns = fill_columns(wanted, height, wide=self._is_wide)
+        placed = (tuple(tuple(column.items()) for column in columns), top, self.size)
+        if placed == self._placed:
+            return
+        self._placed = placed
+        self._heights = {id: lines for column in columns for id, lines in column.items()}
+        for column, x, width in zip(columns, (0, left + _GUTTER), (left, right), strict=False):
+            y = top
+            for id, lines in column.items():
+                panel = self._panels[id]
+                panel.display = lines > 0
+                panel.styles.height, panel.styles.width, panel.styles.offset = lines, width, (x, y)
+                y += lines
 
     def action_metric(self) -> None:
         """Show the next metric in the map."""
@@ -197,18 +273,26 @@ class OverviewView(View):
     @property
     def _focused_list(self) -> LineReport | None:
         """The list with the focus, if something is under its cursor."""
-        reports = (self._verdict_list, self._node_list, self._job_list, self._finding_list)
+        reports = (
+            self._verdict_list, self._job_list, self._finding_list, self._trend_list, self._node_list,
+            self._resource_list, self._event_list,
+        )  # fmt: skip
         return next((report for report in reports if report.has_focus and report.selected is not None), None)
 
     def _name_under_cursor(self) -> str:
-        """The node or job, or the culprits of a finding, or else its id."""
+        """The node, GPU or job, or the culprits of a finding, or else its id."""
         report = self._focused_list
         if report is None:
             return self._heat.selected[0] if self._heat.selected else ""
-        if isinstance(report.selected, tuple):
-            id, culprits, _ = report.selected
+        chosen = report.selected
+        if report in (self._verdict_list, self._finding_list) and isinstance(chosen, tuple):
+            id, culprits, _ = chosen
             return ", ".join(culprits) or str(id)
-        return str(report.selected)
+        if isinstance(chosen, PageItem) and self._frame is not None:
+            event = self._frame.events.find(chosen.key) if isinstance(chosen.key, int) else None
+            name = event.node if event is not None else chosen.key[0] if isinstance(chosen.key, tuple) else chosen.key
+            return str(name)
+        return str(chosen[1] if isinstance(chosen, tuple) else chosen)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if self._frame is not None:
@@ -216,16 +300,25 @@ class OverviewView(View):
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
         """Open the page of a node or a GPU; other details are shown in a dialog."""
+        page = self._page_under_cursor(event.view)
+        if page is not None:
+            event.stop()
+            self.open_page(*page)
+
+    def _page_under_cursor(self, view: LineView) -> tuple[str, str | None] | None:
+        """The node, or the node and the GPU, whose page Enter opens in this part."""
         node = self.selected_node
-        gpu = self._chosen_gpu() if event.view is self._heat else None
+        gpu = self._chosen_gpu() if view is self._heat else None
         if gpu is not None:
-            event.stop()
-            self.open_page(*gpu)
-            return
-        of_node = event.view is self._node_list or (event.view is self._heat and self._is_bare(node))
-        if node is not None and of_node:
-            event.stop()
-            self.open_page(node)
+            return gpu
+        if node is not None and (view is self._node_list or (view is self._heat and self._is_bare(node))):
+            return node, None
+        chosen = view.selected
+        if view is self._resource_list and isinstance(chosen, PageItem):
+            return chosen.key if isinstance(chosen.key, tuple) else (str(chosen.key), None)
+        if view is self._trend_list and isinstance(chosen, tuple) and chosen[0] == "class":
+            return str(chosen[1]), None
+        return None
 
     def _chosen_gpu(self) -> GpuKey | None:
         """The GPU under the cursor of the map."""
@@ -260,6 +353,9 @@ class OverviewView(View):
         """The node under the cursor of the list or the map."""
         if self._node_list.has_focus:
             return str(self._node_list.selected) if self._node_list.selected is not None else None
+        chosen = self._resource_list.selected
+        if self._resource_list.has_focus and isinstance(chosen, PageItem):
+            return str(chosen.key[0] if isinstance(chosen.key, tuple) else chosen.key)
         return self._heat.selected[0] if self._heat.has_focus and self._heat.selected else None
 
     def detail_provider(self) -> DetailProvider | None:
@@ -273,9 +369,26 @@ class OverviewView(View):
         for report, detail in lists:
             if report.has_focus and report.selected is not None:
                 return partial(detail, key=report.selected)
+        for report in (self._trend_list, self._resource_list, self._event_list):
+            if report.has_focus:
+                return _detail_of(report.selected)
         chosen = self._heat.selected
         return None if chosen is None else lambda frame: gpu_in(frame, *chosen) or node_in(frame, chosen[0])
 
 
-def _between(least: int, wanted: int, most: int) -> int:
-    return max(least, min(wanted, most))
+def _groups_of(frame: ScreenSnapshot) -> Sequence[TrendGroup]:
+    return frame.overview.groups if frame.overview is not None else ()
+
+
+def _detail_of(chosen: object) -> DetailProvider | None:
+    """Details of a line of the trends, the resources or the events."""
+    if isinstance(chosen, PageItem):
+        key = chosen.key
+        if isinstance(key, int):
+            return partial(event_in, number=key)
+        return (
+            (lambda frame: gpu_in(frame, key[0], uuid=key[1])) if isinstance(key, tuple) else partial(node_in, key=key)
+        )
+    if isinstance(chosen, tuple):
+        return partial(job_in if chosen[0] == "job" else node_in, key=chosen[1])
+    return None
