@@ -10,6 +10,7 @@ from running import running
 from waiting import screen, shows, until
 
 from gconsole.core.store import Store
+from gconsole.present.spans import as_text
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from gconsole.tui.models.heat_map import HEAT_METRICS, peer_range
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
@@ -197,6 +198,23 @@ class TestThePage:
             await shows(pilot, "GPU removed")
 
 
+class TestUnknownFigures:
+    def test_unknown_figures_of_a_gpu_are_named_on_one_line(self):
+        cluster = FakeCluster("n1")
+        cluster.up()
+        cluster.publish(Gpu(node="n1", index=0, uuid="GPU-1", util_pct=40.0, sm_clock_mhz=1980.0, temp_c=0.0))
+        cluster.publish(GpuInfo(node="n1", index=0, uuid="GPU-1", unsupported={"fan_pct": "not supported"}))
+        frame = cluster.app().frames.builder.build()
+        row = gpu_rows(frame.fleet, frame.gpus, {}, (), None, frame.nodes)[0]
+        text = as_text(page_lines(GpuPageData(row), 200))
+        assert "GPU util       40 %\n" in text and "clocks         SM 1980 MHz\n" in text
+        assert "temperature    0 °C\n" in text, "zero is a figure"
+        [missing] = [line for line in text.splitlines() if line.startswith("not reported")]
+        assert "GPU util (SMs, occupancy, tensor)" in missing and "NVLink" in missing
+        assert "fan_pct: not supported" in text
+        assert not any(line.rstrip().endswith("– %") for line in text.splitlines())
+
+
 class TestTheHeatMap:
     async def test_heat_map_of_64_nodes_with_8_gpus_fits_120x40(self):
         app = pod().app()
@@ -208,7 +226,7 @@ class TestTheHeatMap:
     async def test_outlier_gpu_has_a_glyph_in_the_heat_map(self):
         app = pod().app()
         async with running(app, size=(120, 40)):
-            line = next(line for line in screen(app).splitlines() if "node019▲ " in line)
+            line = next(line for line in screen(app).splitlines() if "019 ▲ " in line)
             assert "▇▇▇▇▼▇▇▇" in line
 
     async def test_hovering_a_heat_map_cell_shows_its_values(self):

@@ -309,8 +309,11 @@ class TestLanes:
         bars = ["".join(span.text for span in bar(lane, 40, axis)) for lane in late]
         assert bars[1].startswith("├") and bars[1].index("◌") < bars[1].index("┤")
         assert bars[0].index("✖") > 30
-        assert ticks(40, axis, "ms").split() == ["0", "1.8", "50", "ms"]
-        assert [axis.share(value) for value in (0, axis.middle, 50)] == pytest.approx([0, 0.5, 1])
+        assert ticks(40, axis, "ms").split() == ["0", "0.1", "1", "log", "50", "ms"]
+        assert ticks(60, axis, "ms").split() == ["0", "0.1", "1", "10", "log", "50", "ms"]
+        assert all(len(ticks(width, axis, "ms")) == width for width in range(60))
+        assert [axis.share(value) for value in (0, 50)] == pytest.approx([0, 1])
+        assert axis.ticks == (0.1, 1, 10)
 
     async def test_keys_and_clicks_select_and_open_lanes(self):
         widget = Lanes("rank", "late", "ms")

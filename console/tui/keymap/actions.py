@@ -63,6 +63,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("hang.copy", "y", "copy", "copy", "Copy the verdict as text"),
     Action("gpus.metric", "m", "figure", "metric", "Plot the next metric of the GPU", footer=True),
     Action("gpus.time_range", "t", "span", "5 min / 1 h", "Plot the last 5 minutes or the last hour", footer=True),
+    Action("gpus.hottest", "T", "hottest", "hottest", "Sort by temperature, the hottest GPU first"),
     Action("clocks.matrix", "m", "matrix", "edges", "Toggle between the matrix of edges and the list of nodes",
            footer=True),
     Action("skew.mode", "m", "mode", "mode", "Mode: collectives / steps / captures", footer=True),

@@ -200,9 +200,12 @@ class Axis(msgspec.Struct, frozen=True):
         return math.log1p(max(0.0, value) / self.fine) / math.log1p(self.top / self.fine)
 
     @property
-    def middle(self) -> float:
-        """The value in the middle."""
-        return self.top / 2 if self.fine is None else self.fine * (math.sqrt(1 + self.top / self.fine) - 1)
+    def ticks(self) -> tuple[float, ...]:
+        """The values between the ends that are labelled."""
+        if self.fine is None:
+            return (self.top / 2,)
+        first = math.ceil(math.log10(self.fine))
+        return tuple(10.0**power for power in range(first, math.ceil(math.log10(self.top))))
 
 
 def axis_of(lanes: tuple[Lane, ...]) -> Axis:
@@ -236,11 +239,19 @@ def _cell(value: float, width: int, axis: Axis) -> int:
 
 
 def ticks(width: int, axis: Axis, unit: str) -> str:
-    """Labels of the axis in exactly `width` cells: 0, the middle if it fits, the end with the unit."""
-    end = f"{short(axis.top)} {unit}"
+    """Labels of the axis in exactly `width` cells: 0, what fits between, and the end with the unit.
+
+    On a linear axis that is the middle; on a logarithmic one the powers of ten, and the word `log` before the end.
+    """
+    end = f"{'' if axis.fine is None else 'log  '}{short(axis.top)} {unit}"
+    if width < width_of(end) + 2:
+        end = f"{short(axis.top)} {unit}"
     if width < width_of(end) + 2:
         return fit("0", max(0, width))
-    middle = short(axis.middle) if axis.fine is None else f"{axis.middle:.2g}"
-    start = round((width - 1) / 2) - len(middle) // 2
-    line = "0".ljust(start) + middle if start > 2 and start + len(middle) + 2 <= width - width_of(end) else "0"
+    line = "0"
+    for value in axis.ticks:
+        label = short(value) if axis.fine is None else f"{value:g}"
+        start = round(axis.share(value) * (width - 1)) - len(label) // 2
+        if start >= len(line) + 2 and start + len(label) + 2 <= width - width_of(end):
+            line = line.ljust(start) + label
     return line + " " * (width - width_of(line) - width_of(end)) + end

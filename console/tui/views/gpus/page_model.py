@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 EVENTS_SHOWN = 50
 #: Metrics that are drawn as curves: field and axis.
 PLOT_METRICS: Final = tuple((metric.field, metric.plot) for metric in METRICS if metric.plot is not None)
+#: Between two parts of a line of figures.
+_PART: Final = "   "
 #: Seconds of the short curve, in steps of 1 s; and the step of the one over an hour.
 RECENT_S, _COARSE_STEP_S = 300, 10.0
 
@@ -49,7 +52,7 @@ def page_lines(data: GpuPageData, width: int) -> tuple[Line, ...]:
         plain(""),
         *_hint_lines(hints(row.info, row.gpu), width),
         *section("PROCESSES", data.processes, _process_line, width),
-        *fact_lines([*_figures(row.info, row.gpu), *_limits(row.info), *_unsupported(row.info)], width),
+        *fact_lines(_folded([*_figures(row.info, row.gpu), *_limits(row.info)], _unsupported(row.info)), width),
         plain(""),
         *(section("NVLINKS", data.links, _link_line, width) if data.links else ()),
         *section("EVENTS, newest first", data.events, event_line, width),
@@ -161,6 +164,38 @@ def _unsupported(info: GpuInfo | None) -> Iterator[Fact]:
         yield Fact("not available", clean(f"{', '.join(sorted(names))}: {reason}"), "muted")
 
 
+def _folded(facts: Sequence[Fact], unsupported: Iterable[Fact]) -> list[Fact]:
+    """The facts without what is not known, which is named on one line before the reasons in `unsupported`."""
+    kept: list[Fact] = []
+    missing: list[str] = []
+    for fact in facts:
+        parts = fact.text.split(_PART)
+        reported = [part for part in parts if not _is_unknown(part)]
+        if len(reported) < len(parts):
+            words = [re.sub(rf"\W*{UNKNOWN}.*", "", part).strip() for part in parts if _is_unknown(part)]
+            names = [word for word in words if word] if reported else []
+            missing.append(f"{fact.label} ({', '.join(names)})" if names else fact.label)
+        if reported:
+            kept.append(msgspec.structs.replace(fact, text=_PART.join(reported)))
+    reasons = list(unsupported)
+    if missing:
+        kept += [Fact("", ""), Fact("not reported", ", ".join(missing), "muted")]
+        reasons = [fact for fact in reasons if fact.label]
+    return _without_double_gaps([*kept, *reasons])
+
+
+def _is_unknown(part: str) -> bool:
+    """Whether no figure of a part such as `occupancy – %` or `– of – W` is known."""
+    return UNKNOWN in part and not re.search(r"(?<![A-Za-z])\d", part)
+
+
+def _without_double_gaps(facts: Sequence[Fact]) -> list[Fact]:
+    return [
+        fact for index, fact in enumerate(facts)
+        if fact.label or (index + 1 < len(facts) and facts[index + 1].label)
+    ]  # fmt: skip
+
+
 def _hint_lines(hint_list: Sequence[Hint], width: int) -> Iterator[Line]:
     """Each hint with its counter behind it, or below it if one line is too short."""
     yield Line((Span("HINTS", "accent"), Span(f" {len(hint_list)}", "muted")))
@@ -215,7 +250,9 @@ def _pct(value: float | None) -> str:
 
 
 def _clocks(sm: float | None, memory: float | None, video: float | None) -> str:
-    return f"SM {whole(sm)}   memory {whole(memory)}   video {whole(video)} MHz"
+    return _PART.join(
+        f"{word} {whole(clock)} MHz" for word, clock in (("SM", sm), ("memory", memory), ("video", video))
+    )
 
 
 def _on(value: bool | None) -> str:

@@ -114,6 +114,12 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
         """Toggle the curves between five minutes and an hour."""
         self._page.next_span()
 
+    def action_hottest(self) -> None:
+        """Sort by temperature, the hottest first; from a page, back in the list."""
+        if self.is_paged:
+            self.on_escape()
+        self._sort_figure("temp")
+
     @property
     def selected_node(self) -> str | None:
         """The node of the GPU of the page, or under the cursor."""

@@ -94,7 +94,7 @@ class TopologyView(View):
             self._head.show((EDGE, Span("TOPOLOGY", "accent"), Span(f"  {head_text(fleet)} ", "muted")))
             lines: tuple[Line, ...] = class_lines(fleet, self._unfolded, max(20, self.size.width - 3))
             self._list.show(lines or _NOTHING)
-            self._lay_out(len(lines or _NOTHING))
+            self._lay_out()
         self._draw_chosen(fleet)
 
     def _draw_chosen(self, fleet: TopologySnapshot) -> None:
@@ -125,10 +125,15 @@ class TopologyView(View):
         if self._pairs[0] is not topology:
             self._pairs = topology, pairs_of(topology)
         self._below.show(drawing_lines(fleet, topology, nodes, self._pairs[1], max(20, self.size.width - 3)))
+        self._lay_out()
 
-    def _lay_out(self, lines: int) -> None:
-        """Heights: the classes as needed, at most a third, the chosen one the rest."""
-        self._list.styles.height = max(1, min(lines, self.size.height // 3))
+    def _lay_out(self) -> None:
+        """Heights: the classes as needed, a third or what the chosen one leaves free; the chosen one the rest."""
+        pictured = len(self._matrix.grid.rows) + 2  # with the heads of its columns and the line on the pair
+        drawn = self._below.line_count()
+        chosen = 1 + (pictured + drawn if self._is_tall else drawn if self._drawing else pictured)
+        free = self.size.height - 1 - (chosen if self._chosen is not None else 0)
+        self._list.styles.height = max(1, min(self._list.line_count(), max(self.size.height // 3, free)))
         matrix, drawing = self._is_tall or not self._drawing, self._is_tall or self._drawing
         self._matrix.display, self._pair.display, self._below.display = matrix, matrix, drawing
 
