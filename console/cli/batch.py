@@ -26,7 +26,7 @@ _report_option = click.option("-o", "--output", metavar="FILE", help="Write the 
 @target_or_recording
 @duration_option("--for", "for_s", default="0s", help="Duration; 0s = stop after the first full sample.")
 @_report_option
-@click.option("--quiet", is_flag=True, help="Suppress progress and summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Suppress progress and summary.")
 @click.option("--records", type=click.Path(dir_okay=False, path_type=Path), help="Also write all records as NDJSON.")
 @click.option("--record", "session", metavar="NAME", help="Also record a session with this name.")
 @fail_on_option
@@ -116,7 +116,7 @@ def batch(
 @click.command()
 @click.argument("source", metavar="SESSION|RECORDS|FOLDER", type=click.Path(path_type=Path))
 @_report_option
-@click.option("--quiet", is_flag=True, help="Suppress the summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Suppress the summary.")
 @click.option(
     "--model",
     "models",

@@ -38,7 +38,7 @@ class ClocksGroup(click.Group):
 @target
 @duration_option("--for", "for_s", default="12s", help="Duration; at least one full window ([clock] probe_window_s).")
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON: one line per window of each edge and node.")
-@click.option("--quiet", is_flag=True, help="Suppress progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Suppress progress.")
 @click.pass_context
 def clocks(
     ctx: click.Context, target: str = "", overrides: tuple[str, ...] = (), for_s: float = 0.0, as_json: bool = False,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @target_or_recording
 @click.option("--matrix", is_flag=True, help="Print only the traffic matrix: bytes from each rank to each rank.")
 @click.option("--job", "jobs", metavar="NAME", multiple=True, help="Only jobs with this in their name. Repeatable.")
-@click.option("--quiet", is_flag=True, help="Suppress progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Suppress progress.")
 def collectives(
     target: str | None, overrides: tuple[str, ...], source: Path | None, matrix: bool, jobs: tuple[str, ...],
     quiet: bool,

@@ -59,12 +59,14 @@ def hosts() -> None:
 
 @hosts.command("list")
 @click.argument("file")
-def list_entries(file: str) -> None:
+@json_option
+def list_entries(file: str, as_json: bool) -> None:
     """Print the entries of FILE."""
     from ..config import edit
-    from ..config.show import entries_text
+    from ..config.show import entries_data, entries_text
 
-    click.echo(entries_text(edit.entries(file)))
+    entries = edit.entries(file)
+    click.echo(pretty(entries_data(entries)) if as_json else entries_text(entries))
 
 
 @hosts.command()

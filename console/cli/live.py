@@ -33,7 +33,14 @@ from ..text.sanitize import printable
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import usage_errors
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
-from .terminal import clear_inherited_size, is_terminal_output, overwrite_line, print_text, require_terminal
+from .terminal import (
+    clear_inherited_size,
+    is_terminal_output,
+    overwrite_line,
+    print_text,
+    require_terminal,
+    shows_progress,
+)
 
 #: Seconds. Shorter headless runs write no black box: they end before anybody could ask for it.
 BLACK_BOX_S = 60.0
@@ -250,6 +257,8 @@ def on_signals() -> asyncio.Future[None]:
 
 def _progress(line: str) -> None:
     """On a terminal, overwrite the previous line; otherwise print one line per update."""
+    if not shows_progress(off_terminal=True):
+        return
     if sys.stderr.isatty():
         overwrite_line(line)
     else:

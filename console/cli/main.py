@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import textwrap
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from .. import __version__
-from .terminal import guard_output, print_text, require_consent
+from .terminal import guard_output, print_text, require_consent, set_quiet
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -169,11 +171,58 @@ _TRUST = click.Option(
 )
 
 
-def _add_log_options(command: click.Command) -> None:
+def _be_quiet(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    if value:
+        set_quiet()
+
+
+#: Of every command that does not have it with a meaning of its own.
+_QUIET = click.Option(
+    ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_be_quiet, help="Suppress progress."
+)
+
+
+def _add_common_options(command: click.Command) -> None:
+    """Add the logging options, `-q`, and `--json` where `--format json` exists, to a command and its subcommands."""
     if _LOG_FILE not in command.params:
+        names = {name for option in command.params for name in option.opts}
+        if "--quiet" not in names and not isinstance(command, click.Group):
+            command.params.append(_QUIET)
+        if "--json" not in names:
+            _add_json(command)
         command.params += [_VERBOSE, _LOG_FILE]
     for child in command.commands.values() if isinstance(command, click.Group) else ():
-        _add_log_options(child)
+        _add_common_options(child)
+
+
+def _add_json(command: click.Command) -> None:
+    """`--json` for a command whose option `--format` takes json."""
+    option = next((option for option in command.params if "--format" in option.opts), None)
+    original = command.callback
+    if option is None or original is None or "json" not in getattr(option.type, "choices", ()):
+        return
+    form = option.name or ""
+
+    def chosen(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+        ctx.meta[_AS_JSON] = value
+
+    @functools.wraps(original)
+    def called(*args: Any, **options: Any) -> Any:
+        ctx = click.get_current_context()
+        if ctx.meta.get(_AS_JSON):
+            is_other = ctx.get_parameter_source(form) is ParameterSource.COMMANDLINE and options[form] != "json"
+            if is_other:
+                raise click.UsageError(f"--json and --format {options[form]} exclude each other")
+            options[form] = "json"
+        return original(*args, **options)
+
+    command.callback = called
+    command.params.append(
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=chosen, help="Same as --format json.")
+    )
+
+
+_AS_JSON = "gconsole.json"
 
 
 class Commands(click.Group):
@@ -184,12 +233,12 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import a subcommand and add the logging options to it and to its subcommands."""
+        """Import a subcommand and add the common options to it and to its subcommands."""
         if name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
-        _add_log_options(command)
+        _add_common_options(command)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

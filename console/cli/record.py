@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--redact", is_flag=True, help="Pseudonymise host and user names for sharing.")
 @click.option("--clocks", is_flag=True, help="Measure clock offset between nodes throughout.")
 @click.option("-o", "--output", metavar="FILE", help="At the end, write the report as JSON; - = stdout.")
-@click.option("--quiet", is_flag=True, help="Suppress progress and summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Suppress progress and summary.")
 def record(
     target: str | None, overrides: tuple[str, ...], name: str, last: float | None, for_s: float | None, metrics: str,
     kinds: str, nodes: str, gpus: str, every: float | None, locals_too: bool, redact: bool, clocks: bool,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..text.cells import table
 from ..text.documents import pretty
 from ..text.sanitize import printable
 from .options import json_option, require_confirmable, session_argument, sessions_folder, usage_errors
-from .terminal import overwrite_line, print_text
+from .terminal import overwrite_line, print_text, shows_progress
 
 if TYPE_CHECKING:
     from ..session.format.layout import Meta, Session
@@ -262,7 +261,7 @@ def _progress() -> Callable[[int, int], None]:
     """A callback that prints the percentage on a terminal."""
 
     def show(done: int, total: int) -> None:
-        if sys.stderr.isatty() and total:
+        if shows_progress() and total:
             overwrite_line(f"{100 * done // total} %", end=done >= total)
 
     return show

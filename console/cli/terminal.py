@@ -75,11 +75,25 @@ def clear_inherited_size() -> None:
         os.environ.pop(name, None)
 
 
+_quiet = False  # `-q`: no progress
+
+
+def set_quiet() -> None:
+    """Show no progress from now on."""
+    global _quiet
+    _quiet = True
+
+
+def shows_progress(*, off_terminal: bool = False) -> bool:
+    """Whether to show progress: without `-q`, on a terminal, or `off_terminal` also elsewhere."""
+    return not _quiet and (off_terminal or sys.stderr.isatty())
+
+
 def counted(word: str) -> Callable[[int, int], None]:
     """A callback (done, total) that prints `12/64 nodes examined` on a terminal only."""
 
     def show(done: int, total: int) -> None:
-        if sys.stderr.isatty():
+        if shows_progress():
             overwrite_line(f"{done}/{total} nodes {word}", end=done == total)
 
     return show

@@ -57,6 +57,20 @@ def entries_text(entries: Iterable[Entry]) -> str:
     return "\n".join(table(rows, header=("HOSTS", "NODES", "FROM", "OWN VALUES"), widest=_WIDEST_CELL))
 
 
+def entries_data(entries: Iterable[Entry]) -> dict[str, object]:
+    """The same as a JSON object; values that are secret are not in it."""
+    return {
+        "schema": "gconsole.hosts/1",
+        "entries": [
+            {
+                "hosts": [host.name for host in entry.hosts], "text": entry.text, "from": str(entry.origin),
+                "own": {setting.key: _value(setting) for setting in entry.own.values()},
+            }
+            for entry in entries
+        ],
+    }  # fmt: skip
+
+
 def _by_nodes(settings: Iterable[Setting]) -> dict[tuple[str, ...], list[Setting]]:
     by_nodes: dict[tuple[str, ...], list[Setting]] = {}
     for setting in settings:

@@ -135,6 +135,12 @@ def test_panels_fill_the_height_and_nothing_unimportant_displaces_what_matters(
         assert all(columns[0][id] for id in ("jobs-panel", "findings-panel", "nodes-panel", "heat-panel"))
 
 
+def test_failed_nodes_keep_some_lines_beside_a_long_list_of_ranks():
+    wanted = dict.fromkeys(PANELS, 9)
+    [column] = fill_columns(wanted, 16, wide=False)
+    assert column["jobs-panel"] >= 4 and column["nodes-panel"] >= 3 and column["heat-panel"] >= 3
+
+
 def test_a_long_list_leaves_half_of_the_height_to_the_other_panels():
     given = share_room({"jobs-panel": 500, "findings-panel": 3, "trends-panel": 9}, LEFT, 20)
     assert given == {"jobs-panel": 16, "findings-panel": 4, "trends-panel": 0}

@@ -25,6 +25,7 @@ RIGHT: Final = ("nodes-panel", "heat-panel", "resources-panel")
 #: Lines below its title without which a panel is left out. The one that is dropped last is the first one; panels of
 #: `_MORE` get only what the others leave free.
 _NEEDED: Final = {"jobs-panel": 2, "findings-panel": 1, "nodes-panel": 1, "heat-panel": 2}
+_FAIR: Final = 5  # lines up to which all of the needed ones grow first
 _MORE: Final = {"trends-panel": 3, "resources-panel": 3, "events-panel": 3}
 
 
@@ -49,14 +50,14 @@ def fill_columns(wanted: Mapping[str, int], height: int, *, wide: bool) -> list[
 def share_room(wanted: Mapping[str, int], ids: Sequence[str], height: int) -> dict[str, int]:
     """Lines of each of these panels, title included; 0 where there is no room for it.
 
-    The needed ones are shown with their least lines, as far as they fit, then grow up to what they fill; one of them
-    fills more than half of the height only if the others leave that free. Of the rest, those are shown that still fit;
-    the last panel takes what nobody fills.
+    The needed ones are shown with their least lines, as far as they fit, then grow up to what they fill: at first all
+    of them a little, and beyond half of the height only if the others leave that free. Of the rest, those are shown
+    that still fit; the last panel takes what nobody fills.
     """
     given = dict.fromkeys(ids, 0)
     needed, more = ({id: lines for id, lines in part.items() if id in given} for part in (_NEEDED, _MORE))
     free = _show(needed, given, height)
-    for most in (height // 2, height):
+    for most in (_FAIR, height // 2, height):
         free = _grow(needed, wanted, given, free, most)
     free = _show(more, given, free)
     free = _grow(more, wanted, given, free, height)
