@@ -103,7 +103,7 @@ async def _node_page(stage: Stage) -> None:
 
 
 async def _page_of_failed(stage: Stage) -> None:
-    await stage.press("shift+tab", "shift+tab", "enter")
+    await stage.press("shift+tab", "enter")
     await until(stage.pilot, lambda: stage.app.view.id == "nodes")
 
 
@@ -321,7 +321,7 @@ STATES = (
     ScreenState("topology of the demo", keys("5"), cluster=demo),
     ScreenState("keys", keys("question_mark"), KeysDialog),
     ScreenState("keys of the ranks", keys("2", "question_mark"), KeysDialog),
-    ScreenState("details of a job", keys("shift+tab", "enter"), DetailDialog),
+    ScreenState("details of a job", keys("shift+tab", "shift+tab", "shift+tab", "enter"), DetailDialog),
     ScreenState("details of a finding", keys("tab", "enter"), DetailDialog),
     ScreenState("details of a rank", keys("2", "g", "j", "enter"), DetailDialog),
     ScreenState("details of a process", _process, DetailDialog),

@@ -223,7 +223,7 @@ class TestNodes:
 
     async def test_enter_on_a_node_of_the_overview_opens_its_page_and_escape_returns(self):
         app = pod().app()
-        async with running(app, "shift+tab", "shift+tab", "enter") as pilot:
+        async with running(app, "shift+tab", "enter") as pilot:
             await shows(pilot, "node033 ✖ failed")
             assert app.view.id == "nodes"
             await pilot.press("escape")

@@ -102,7 +102,7 @@ async def test_markup_in_node_text_is_displayed_literally():
     app = hostile(MARKUP).app()
     async with running(app, size=(120, 40)) as pilot:
         assert MARKUP in screen(app)
-        await pilot.press("shift+tab", "shift+tab", "enter")
+        await pilot.press("shift+tab", "enter")
         await shows(pilot, "[@click=app.quit]y[/]")
 
 
