@@ -114,6 +114,10 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
         """Toggle the curves between five minutes and an hour."""
         self._page.next_span()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a replay T goes to a time."""
+        return self.console.is_live if action == "hottest" else super().check_action(action, parameters)
+
     def action_hottest(self) -> None:
         """Sort by temperature, the hottest first; from a page, back in the list."""
         if self.is_paged:
