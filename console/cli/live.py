@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -42,14 +43,21 @@ from .terminal import (
     shows_progress,
 )
 
+if TYPE_CHECKING:
+    from ..tui.models.destination import Destination
+
 #: Seconds. Shorter headless runs write no black box: they end before anybody could ask for it.
 BLACK_BOX_S = 60.0
 
 
-def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
+def run_tui(
+    config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True, target: str = "",
+    place: Destination | None = None,
+) -> int:  # fmt: skip
     """Run the TUI until the user quits; returns the exit code. Raises UsageError without a terminal.
 
-    `read` reloads the configuration after its file was saved. `remember`: persist the UI layout.
+    `read` reloads the configuration after its file was saved. `remember`: persist the UI layout. `target` is what the
+    links to the screen name, `place` where it begins.
     """
     if is_terminal_output():
         require_terminal("gconsole batch TARGET")
@@ -80,6 +88,8 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         clipboard=config.console.clipboard,
         findings=console.findings,
         stalls=console.stalls,
+        target=str(config.path.absolute()) if config.path else target,
+        place=place,
     )
     freeze_imported_modules()
     app.run()

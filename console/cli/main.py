@@ -27,6 +27,7 @@ _log: Logger | None = None
 #: name → (module:attribute, help line). The module is imported only when its command runs.
 COMMANDS = {
     "tui": ("screen:tui", "Open the TUI (default command)."),
+    "link": ("screen:link", "Open the screen that a link names."),
     "serve": ("serve:serve", "Open the TUI in a local browser."),
     "api": ("serve:api", "Serve an HTTP API and Prometheus metrics."),
     "mcp": ("serve:mcp", "Serve the Model Context Protocol on stdin and stdout, read-only."),

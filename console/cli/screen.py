@@ -1,9 +1,10 @@
-"""Commands that open the TUI in this terminal: tui, replay, diff."""
+"""Commands that open the TUI in this terminal: tui, link, replay, diff."""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,11 +13,12 @@ from ..text.documents import pretty
 from ..text.timespec import INSTANT_FORMS
 from .main import EXIT_INTERRUPTED
 from .options import json_option, load_target, session_argument, target, usage_errors
-from .terminal import print_text
+from .terminal import print_text, require_consent
 
 if TYPE_CHECKING:
     from ..session.format.layout import Session
     from ..session.manage.diff import Comparison
+    from ..tui.models.destination import Destination
 
 
 @click.command(epilog="Press ? in the TUI to list all keys.")
@@ -28,7 +30,41 @@ def tui(target: str, overrides: tuple[str, ...]) -> int:
     """
     from .live import run_tui
 
-    return run_tui(load_target(target, overrides), lambda: load_target(target, overrides, quiet=True))
+    return run_tui(load_target(target, overrides), lambda: load_target(target, overrides, quiet=True), target=target)
+
+
+@click.command()
+@click.argument("url", metavar="LINK")
+def link(url: str) -> int:
+    """Open the screen of LINK, which `L` in the TUI copied: live, or in a recorded session.
+
+    A hosts.toml that a link names is used after a question only, if it names programs to run or keys to use.
+    """
+    from pathlib import Path
+
+    from ..tui.models.destination import LinkError, parse_link
+    from ..tui.views.registry import VIEWS
+    from .live import run_tui
+
+    try:
+        target, place = parse_link(url, [row.name for row in VIEWS])
+    except LinkError as error:
+        raise click.BadParameter(str(error), param_hint="LINK") from error
+    if Path(target).is_dir():
+        return _open_session(target, place)
+    if Path(target).is_file():
+        require_consent(Path(target), target, is_trusted=False)
+    read = partial(load_target, target, (), quiet=True)
+    return run_tui(load_target(target, ()), read, target=target, place=place)
+
+
+def _open_session(path: str, place: Destination) -> int:
+    """Replay the session in a folder, paused at the instant of the place."""
+    from ..session.format.layout import find, sessions_folder
+
+    with usage_errors():
+        session = find(path, sessions_folder(None))
+    return _replay(session, place.at or None, 1.0, is_playing=not place.at, place=place)
 
 
 @click.command()
@@ -49,12 +85,21 @@ def replay(session: Session, start: str | None, speed: float, paused: bool) -> i
     Keys: space play/pause, [ and ] previous/next event, < and > speed, T jump to time (or click the time line).
     Without a terminal, use gconsole batch --from SESSION.
     """
-    from ..session.replay import SPEEDS, Replay
-    from ..text.timespec import TimeSpecError, instant_ns
-    from .terminal import clear_inherited_size, is_terminal_output, require_terminal
+    from ..session.replay import SPEEDS
 
     if speed not in SPEEDS:
         raise click.BadParameter(f"use one of {', '.join(f'{choice:g}' for choice in SPEEDS)}", param_hint="--speed")
+    return _replay(session, start, speed, is_playing=not paused)
+
+
+def _replay(
+    session: Session, start: str | int | None, speed: float, *, is_playing: bool, place: Destination | None = None
+) -> int:
+    """Replay a session from `start`, an instant as text or in ns; it begins at `place`."""
+    from ..session.replay import Replay
+    from ..text.timespec import TimeSpecError, instant_ns
+    from .terminal import clear_inherited_size, is_terminal_output, require_terminal
+
     if is_terminal_output():
         require_terminal("gconsole batch --from SESSION")
         clear_inherited_size()
@@ -65,14 +110,16 @@ def replay(session: Session, start: str | None, speed: float, paused: bool) -> i
     from ..tui.replay_app import ReplayApp
     from ..tui.theme.catalog import ThemeCatalog
 
-    if start is not None:
+    if isinstance(start, int):
+        player.jump(min(max(start, player.begin), player.end))
+    elif start is not None:
         try:
             player.jump(instant_ns(start, player.begin, player.end))
         except TimeSpecError as error:
             raise click.BadParameter(str(error), param_hint="--at") from error
-    player.speed, player.is_playing = speed, not paused
+    player.speed, player.is_playing = speed, is_playing
     keys = read_keys(keys_path(), every_action())
-    app = ReplayApp(player, themes=ThemeCatalog.of_this_user(), keys=keys, clipboard="both")
+    app = ReplayApp(player, themes=ThemeCatalog.of_this_user(), keys=keys, clipboard="both", place=place)
     app.run()
     return app.return_code or 0
 

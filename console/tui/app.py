@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Container
@@ -37,6 +39,7 @@ from .exports import export_items
 from .keymap.actions import Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
 from .keymap.hints import ConsoleCommands, ConsolePalette, KeyGuide
+from .models.destination import Destination, as_link
 from .models.header import header_spans
 from .snapshot import ScreenSnapshot, SnapshotBuilder, Staging
 from .theme.catalog import ThemeCatalog
@@ -61,7 +64,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     `hosts` is the hosts.toml to follow. `publish` puts a record into Events. `themes`, `keys` and `ui_state` are the
     user's. `findings` are evaluated while the screen runs; None in a replay, which has the recorded ones. `recorded`
     is the path of the session that is shown, which queries read instead of the store. `stalls` says which jobs to
-    diagnose automatically. `app_actions` work in all views.
+    diagnose automatically. `app_actions` work in all views. `target` is what opened the screen, for links to it, and
+    `place` where it begins.
     """
 
     CSS_PATH = "console.tcss"
@@ -78,10 +82,12 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         clipboard: ClipboardTarget = "osc52", themes: ThemeCatalog | None = None, keys: OwnKeys = NO_KEYS,
         ui_state: UiStateFile | None = None, findings: FindingTracker | None = None, recorded: Path | None = None,
         stalls: StallWatch | None = None, app_actions: Sequence[Action] = tuple(in_scope("app")),
+        target: str = "", place: Destination | None = None,
     ) -> None:  # fmt: skip
         super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
         self._store, self._control, self._on_start = store, control, on_start
         self.is_live = live
+        self._target, self._place = target, place
         self._export_folder = ""  # where the last file was saved
         self.ui_state = UiStateController(self, ui_state or UiStateFile(), publish)
         self.shutdown.before_stop = self.ui_state.close
@@ -151,6 +157,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.app_resume_signal.subscribe(self, self.repaint)
         if self._on_start is not None:
             await self._on_start()
+        if self._place is not None:
+            self.call_later(self.views.open_place, self._place)
 
     def on_unmount(self) -> None:
         self.queries.client.close()
@@ -203,6 +211,14 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         """Open the command palette."""
         if not isinstance(self.screen, ConsolePalette):
             self.push_screen(ConsolePalette(id="--command-palette"))
+
+    def action_link(self) -> None:
+        """Copy the command that opens this screen: of this target, at this instant in a replay."""
+        if not self._target:
+            self.notify("no target to link to", timeout=4, markup=False)
+            return
+        place = msgspec.structs.replace(self.views.place, at=0 if self.is_live else self.frame.now)
+        self.clip.copy(f"gconsole link {shlex.quote(as_link(place, self._target))}", "the link to this screen")
 
     def action_log(self) -> None:
         """Show the end of the console's log."""

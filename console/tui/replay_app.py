@@ -46,7 +46,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         cluster = replay.meta.cluster or replay.session.name
         super().__init__(
             replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False, now=lambda: replay.position,
-            recorded=replay.session.path, app_actions=REPLAY_ACTIONS, **options,
+            recorded=replay.session.path, app_actions=REPLAY_ACTIONS, target=str(replay.session.path), **options,
         )  # fmt: skip
         self.replay = ReplayController(self, replay)
         self._action_targets |= {"replay"}

@@ -109,6 +109,20 @@ class ViewSwitcher(Controller):
         elif gpu is not None and isinstance(self.view, GpusView):
             self.view.open((node, gpu), from_other_view=True)
 
+    @property
+    def place(self) -> Destination:
+        """What is on the screen: the view with its filter and order, or the page that is open in it."""
+        view = self.view
+        key = view.selected_key if isinstance(view, JobsView | NodesView | GpusView) and view.is_paged else None
+        if isinstance(key, tuple):
+            return Destination(self.current, node=key[0], gpu=key[1])
+        if key is not None:
+            return Destination(self.current, job=key) if self.current == "jobs" else Destination(self.current, node=key)
+        arranged = view.arrangement
+        return Destination(
+            self.current, filter=arranged.filter, sort=arranged.sort, reverse=arranged.reverse, group=arranged.group
+        )
+
     async def open_place(self, place: Destination) -> None:
         """Go to a place: a view with its filter and order, a page in it, or the job that it shows."""
         if place.node and place.view in ("nodes", "gpus"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import msgspec
 
@@ -43,6 +43,7 @@ class Destination(msgspec.Struct, frozen=True, omit_defaults=True):
     sort: str = ""
     reverse: bool = False
     group: str = ""
+    at: int = 0  # console time in a recorded session, ns; 0: none
 
 
 class LinkError(ValueError):
@@ -56,13 +57,11 @@ def as_link(place: Destination, target: str) -> str:
     return f"{_SCHEME}{quote(target, safe='')}/{place.view}" + (f"?{query}" if query else "")
 
 
-_FIELDS: Final = ("node", "gpu", "job", "filter", "sort", "reverse", "group")
+_FIELDS: Final = ("node", "gpu", "job", "filter", "sort", "reverse", "group", "at")
 
 
 def parse_link(text: str, views: Sequence[str]) -> tuple[str, Destination]:
     """Target and place of a link; raises LinkError. Nothing in it is run: it only selects what is shown."""
-    from urllib.parse import unquote
-
     if not text.startswith(_SCHEME) or len(text) > LONGEST:
         raise LinkError(f"not a link; a link begins with {_SCHEME} and has at most {LONGEST} characters")
     target, slash, rest = text.removeprefix(_SCHEME).partition("/")
@@ -79,8 +78,12 @@ def parse_link(text: str, views: Sequence[str]) -> tuple[str, Destination]:
     unknown = sorted(set(pairs) - set(_FIELDS))
     if unknown:
         raise LinkError(f"{clean(unknown[0])!r} is not a part of a link; use {', '.join(_FIELDS)}")
-    fields: dict[str, object] = {name: clean(value) for name, value in pairs.items() if name != "reverse"}
-    return target, msgspec.convert({"view": view, "reverse": pairs.get("reverse") == "1", **fields}, Destination)
+    instant = pairs.pop("at", "0")
+    if not re.fullmatch(r"[0-9]{1,19}", instant):
+        raise LinkError(f"{clean(instant)[:80]!r} is not an instant in ns")
+    is_reversed = pairs.pop("reverse", "") == "1"
+    texts = {name: clean(value) for name, value in pairs.items()}
+    return target, Destination(view, reverse=is_reversed, at=int(instant), **texts)
 
 
 # -- places of things --------------------------------------------------------------------------------------------------
