@@ -29,6 +29,7 @@ from ..samplers.past_jobs import PastJobSampler
 from ..samplers.processes import ProcessSampler
 from ..samplers.settings import SettingSampler
 from ..samplers.spawned_ranks import SpawnedRankSampler
+from ..samplers.sysfs_gpus import SysfsGpuSampler, sysfs_gpus
 from ..samplers.topology import TopologySampler
 from . import cache_users, requests, wire
 from .binaries import BinaryStore
@@ -229,7 +230,10 @@ class Agent(object):
             self.miss("cache", "the cache folder cannot be written: %s" % error, try_)
         nvml = self._simulated_nvml()
         samplers: list[Sampler] = [ProcessSampler(self.context), HostSampler(self.context)]
-        if nvml is None:
+        others = sysfs_gpus(self.context.sys) if nvml is None else ([], [])
+        if others != ([], []):  # of another vendor; NVIDIA's library is not even looked for
+            samplers += [SysfsGpuSampler(self.context, *others), TopologySampler(self.context, of=("nic",))]
+        elif nvml is None:
             samplers += [GpuProcess(self.context, self), TopologySampler(self.context, of=("nic",))]
         else:
             samplers += [GpuSampler(self.context, nvml), TopologySampler(self.context, nvml)]

@@ -129,7 +129,8 @@ def _nvml(agent: "Agent") -> "Result":
     if gpus.get("missing"):
         total = gpus["count"] + len(gpus["missing"])
         where = ", ".join(gpus["missing"])
-        return FAIL, "%d of %d GPUs; missing: %s" % (gpus["count"], total, where), "dmesg | grep NVRM shows more"
+        try_ = "dmesg | grep %s shows more" % gpus.get("log", "NVRM")
+        return FAIL, "%d of %d GPUs; missing: %s" % (gpus["count"], total, where), try_
     if not gpus["count"]:
         reasons = [missing["text"] for missing in agent.missing if missing["name"].startswith("gpu")]
         return INFO, (reasons or ["no NVIDIA GPU"])[0], ""

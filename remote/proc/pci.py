@@ -80,18 +80,18 @@ def numa_distances(root: str = "/sys") -> "dict[int, dict[int, int]]":
 
 def _own_link(device: str, port: "str | None") -> "Fields":
     """The link of a device to the port above it; its maximum is what both ends support."""
-    gen, width = _generation(device, "current"), read_number(device + "/current_link_width")
-    most, widest = _generation(device, "max"), read_number(device + "/max_link_width")
+    gen, width = _generation(device, "current"), _lanes(device, "current")
+    most, widest = _generation(device, "max"), _lanes(device, "max")
     if port is not None:
         most = _least(most, _generation(port, "max"))
-        widest = _least(widest, read_number(port + "/max_link_width"))
+        widest = _least(widest, _lanes(port, "max"))
     fields = {"gen": gen, "width": width or None, "gen_max": most, "width_max": widest or None}
     return {field: value for field, value in fields.items() if value is not None}
 
 
 def _narrowest(bridges: "list[str]") -> "Fields":
     """The narrowest link above a device's own. A port reports the link on its outer side."""
-    links = [(_generation(bridge, "current"), read_number(bridge + "/current_link_width")) for bridge in bridges[1:]]
+    links = [(_generation(bridge, "current"), _lanes(bridge, "current")) for bridge in bridges[1:]]
     links_up = [(gen, width) for gen, width in links if gen and width]
     if not links_up:
         return {}
@@ -99,6 +99,12 @@ def _narrowest(bridges: "list[str]") -> "Fields":
         links_up, key=lambda link: (2 ** link[0]) * link[1]
     )  # a generation doubles the rate of the last one
     return {"uplink_gen": gen, "uplink_width": width}
+
+
+def _lanes(device: str, which: str) -> "int | None":
+    """Lanes of a link; None for none, and for what no link has (63: the device is off the bus)."""
+    lanes = read_number("%s/%s_link_width" % (device, which))
+    return lanes if lanes is not None and 0 < lanes <= 32 else None
 
 
 def _generation(device: str, which: str) -> "int | None":
