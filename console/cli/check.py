@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from ..records import Severity
 from .options import duration_option, json_option, load_target, target
 from .terminal import print_text
+
+if TYPE_CHECKING:
+    from ..session.query.own_checks import OwnCheck
 
 
 def _print_table(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
@@ -25,10 +30,14 @@ def _print_table(context: click.Context, parameter: click.Parameter, is_set: boo
 @duration_option("--for", "for_s", default="8s", help="Watch for this long before the checks are evaluated.")
 @click.option("--fail-on", type=click.Choice(["warning", "error"]), default="error", show_default=True,
               help="Exit with code 1 on failed checks of this severity or a worse one.")  # fmt: skip
+@click.option("--checks", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Checks of your own, in TOML. [default: checks.toml in the configuration folder]")  # fmt: skip
 @json_option
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_print_table,
               help="Print the table of checks and exit; connects to no node.")  # fmt: skip
-def check(target: str, overrides: tuple[str, ...], for_s: float, fail_on: str, as_json: bool) -> int:
+def check(
+    target: str, overrides: tuple[str, ...], for_s: float, fail_on: str, path: Path | None, as_json: bool
+) -> int:  # fmt: skip
     """Check the health of the nodes: driver, GPUs, links, network ports, kernel, services, memory and clocks.
 
     Nothing is started, changed or loaded on the nodes. Each check passes, fails, is unknown if the node does not
@@ -43,10 +52,28 @@ def check(target: str, overrides: tuple[str, ...], for_s: float, fail_on: str, a
     gconsole check localhost --set ssh.transport=local --fail-on error    # in a prolog on the node itself
     """
     from ..monitor.node_checks import check_nodes, exit_code, to_json, to_text
+    from ..session.query.own_checks import with_own_checks
     from .live import watch_nodes
     from .main import EXIT_INTERRUPTED
 
-    store, interrupted = asyncio.run(watch_nodes(load_target(target, overrides), for_s))
-    nodes = check_nodes(store)
+    own, config = _own_checks(path), load_target(target, overrides)
+    with tempfile.TemporaryDirectory(prefix="gconsole-check-") as folder:
+        records = Path(folder) / "records.ndjson" if any(check.sql for check in own) else None
+        store, interrupted = asyncio.run(watch_nodes(config, for_s, records=records))
+        nodes = with_own_checks(check_nodes(store), own, records)
     print_text(to_json(nodes) if as_json else to_text(nodes), is_document=as_json)
     return EXIT_INTERRUPTED if interrupted else exit_code(nodes, cast(Severity, fail_on))
+
+
+def _own_checks(path: Path | None) -> tuple[OwnCheck, ...]:
+    """The checks of the file, or of the one in the configuration folder if there is one."""
+    from ..session.query.own_checks import BadChecks, default_path, read_checks
+
+    try:
+        return read_checks(path or default_path())
+    except FileNotFoundError as error:
+        if path is None:
+            return ()
+        raise click.FileError(str(path), "no such file") from error
+    except BadChecks as error:
+        raise click.UsageError(str(error)) from error

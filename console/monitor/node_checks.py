@@ -50,7 +50,8 @@ def check_nodes(store: Store) -> list[CheckedNode]:
 
 
 class NodeCheckCache:
-    """The checks of single nodes for a screen, each evaluated again every `CHECK_EVERY_S`; still in a copy."""
+    """The checks of single nodes for a screen, each evaluated again every `CHECK_EVERY_S`, less often in a
+    fleet of more than a hundred nodes; still in a copy."""
 
     def __init__(self, store: Store | None) -> None:
         self._store = store
@@ -59,7 +60,8 @@ class NodeCheckCache:
     def of(self, name: str, now: int) -> list[CheckResult]:
         """The results of a node at `now`, ns; none before it has reported."""
         evaluated, results = self._results.get(name, (0, []))
-        if self._store is not None and not 0 <= now - evaluated < CHECK_EVERY_S * 1e9:
+        every_s = max(CHECK_EVERY_S, len(self._store.nodes) / 20) if self._store is not None else 0.0
+        if self._store is not None and not 0 <= now - evaluated < every_s * 1e9:
             node = self._store.nodes.get(name)
             is_known = node is not None and node.node is not None
             results = run_checks(_Facts(self._store).of(name)) if is_known else []
@@ -179,12 +181,12 @@ def to_json(nodes: Sequence[CheckedNode]) -> str:
 def to_text(nodes: Sequence[CheckedNode]) -> str:
     """One line per check; below one that is not passed everywhere, a line per distinct result with its nodes."""
     lines = [f"✖ {fold([node.node])}  not reached{_why(node.error)}" for node in nodes if not node.reached]
-    for place, check in enumerate(CHECKS):
-        results: dict[CheckResult, list[str]] = {}
-        for node in nodes:
-            if node.reached:
-                results.setdefault(node.checks[place], []).append(node.node)
-        lines += _check_lines(check.id, results)
+    results: dict[str, dict[CheckResult, list[str]]] = {}
+    for node in nodes:
+        for result in node.checks:
+            results.setdefault(result.id, {}).setdefault(result, []).append(node.node)
+    for id, of_nodes in results.items():
+        lines += _check_lines(id, of_nodes)
     return "\n".join(map(printable, lines))
 
 
