@@ -27,7 +27,7 @@ def _print_table(context: click.Context, parameter: click.Parameter, is_set: boo
 
 @click.command()
 @target
-@duration_option("--for", "for_s", default="8s", help="Watch for this long before the checks are evaluated.")
+@duration_option("--for", "for_s", default="7s", help="Watch for this long before the checks are evaluated.")
 @click.option("--fail-on", type=click.Choice(["warning", "error"]), default="error", show_default=True,
               help="Exit with code 1 on failed checks of this severity or a worse one.")  # fmt: skip
 @click.option("--checks", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
