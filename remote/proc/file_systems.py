@@ -24,6 +24,9 @@ IN_MEMORY = ("/dev/shm", "/tmp", "/run")
 #: Read-only by their nature, and always full.
 IMAGES = ("squashfs", "iso9660", "erofs", "cramfs", "udf")
 DEADLINE_S = 3.0
+#: Errors of a file system that does not work. A folder may also be closed to this user, or hidden by a later mount.
+BROKEN = (errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EREMOTEIO,
+          errno.ENODEV, errno.ENXIO, errno.EUCLEAN)  # fmt: skip
 #: File systems that are reported, and threads that hang at most.
 MOST, MOST_HUNG = 48, 8
 
@@ -147,8 +150,8 @@ class FileSystems(object):
             took_s, result = answer
             fields["stat_ms"] = round(took_s * 1000, 3)
             if isinstance(result, OSError):
-                is_refused = result.errno in (errno.EACCES, errno.EPERM)  # the folder may be closed to this user
-                fields["error"] = None if is_refused else printable(result.strerror or str(result), 100)
+                if result.errno in BROKEN:
+                    fields["error"] = printable(result.strerror or str(result), 100)
             elif result.f_blocks:
                 fields["total_bytes"] = result.f_blocks * result.f_frsize
                 fields["available_bytes"] = result.f_bavail * result.f_frsize
