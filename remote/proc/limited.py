@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 
-from .user_files import RightsOf
+from .user_files import RightsOf, prepare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes
     """
     if len(data) <= SMALL:
         return parser(data)
+    prepare()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -110,6 +111,7 @@ class Parser(object):
             self._pid = 0
 
     def _start(self) -> None:
+        prepare()
         requests, self._to = os.pipe()
         self._from, answers = os.pipe()
         self._pid = os.fork()

@@ -123,7 +123,7 @@ class RightsOf(object):
             gid = self._uid if self._gid is None else self._gid
             os.setresgid(gid, gid, gid)
             os.setresuid(self._uid, self._uid, self._uid)
-        forbid_new_rights()
+        forbid_new_rights()  # a child has loaded what this needs before it was forked: see `prepare`
 
     def _become(self, traced: "int | None") -> None:
         """The calling thread becomes this user for good; what it executes has no way back. Raises PermissionError."""
@@ -174,6 +174,11 @@ class RightsOf(object):
 def forbid_new_rights() -> None:
     """No program that this thread, or this process of one thread, executes gains rights by doing so (prctl(2))."""
     _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def prepare() -> None:
+    """Load what a child needs to drop its rights: after a fork, the lock of an import may never be released."""
+    _libc()
 
 
 _libraries: "list[Any]" = []

@@ -188,6 +188,36 @@ def test_parser_that_dies_or_does_not_end_is_replaced_and_the_next_input_is_pars
         os.kill(last.pid, 0)
 
 
+#: A parser of an agent whose interpreter, as one in the home of root, cannot be read by nobody: it imports nothing.
+IMPORTS_NOTHING = """
+import sys, time
+from types import SimpleNamespace
+from gconsole_remote.proc import limited
+
+class Refuses(object):
+    def find_spec(self, name, path=None, target=None):
+        raise ImportError(name)
+
+def parse(data, deadline):
+    sys.meta_path.insert(0, Refuses())
+    return SimpleNamespace(size=len(data))
+
+confine = limited._confine
+def confined(*kept):
+    sys.meta_path.insert(0, Refuses())
+    confine(*kept)
+
+limited._confine = confined
+print(limited.Parser([parse]).parse(0, SimpleNamespace, b"xyz", time.monotonic() + 20).size)
+print(limited.parse(SimpleNamespace, lambda data: parse(data, 0), bytes(limited.SMALL + 1)).size - limited.SMALL)
+"""
+
+
+def test_child_that_parses_imports_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS_NOTHING], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "3\n1\n"), done.stderr
+
+
 @pytest.mark.parametrize("answer", [b"[]", b'"\\ud800"', b"1", b"{", b"\xff"])
 def test_answer_of_a_parser_that_was_taken_over_is_an_error_of_its_input(answer: bytes) -> None:
     with pytest.raises(ValueError):
