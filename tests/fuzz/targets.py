@@ -9,9 +9,11 @@ import lzma
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import msgspec
 
@@ -23,6 +25,7 @@ from gconsole.session.export import document
 from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.layout import Session, SessionError
 from gconsole.session.imports import collectives, outputs, py_spy_dumps
+from gconsole.session.imports.isolated_files import FileFailure
 from gconsole.session.manage.catalog import import_file
 from gconsole.session.record import recovery
 from gconsole_remote.agent import wire as remote_wire
@@ -231,9 +234,20 @@ def read_outputs(data: bytes) -> None:
     """Output of a rank and of its launcher, as `gconsole diagnose` reads a folder of logs."""
     with _folder("rank_3.log", data) as folder:
         (folder / "slurm-1.out").write_bytes(data[: len(data) // 2])
-        for attempt in outputs.import_outputs(folder, "fuzzed").attempts:
+        with mock.patch.object(outputs, "read_each", _read_here):  # an error of a child would be a line
+            attempts = outputs.import_outputs(folder, "fuzzed").attempts
+        for attempt in attempts:
             verdict = diagnose_crash(attempt)
             assert verdict is None or len(msgspec.json.encode(verdict)) < 1 << 20
+
+
+def _read_here(paths: Sequence[Path], read: Callable[[Path], Any], type_: Any) -> Iterator[tuple[Path, Any]]:
+    """As `read_each`, in this process; what a file may fail with is a failure of it."""
+    for path in paths:
+        try:
+            yield path, msgspec.msgpack.decode(msgspec.msgpack.encode(read(path)), type=type_)
+        except (OSError, ValueError) as error:
+            yield path, FileFailure(str(error))
 
 
 def _outputs_seeds() -> list[bytes]:
