@@ -142,6 +142,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("breakpoint_left", _behind({2}, "debugger", "input")),
     LabelledJob("signal_handler", _behind({3}, "python_lock")),
     LabelledJob("event_loop", _behind({1}, "network_io", "unknown")),
+    LabelledJob("asyncio_in_a_thread", _behind({2}, "network_io")),
     LabelledJob("asyncio_lock", _behind({1}, "network_io")),
     LabelledJob("asyncio_queue", _behind({2}, "python_lock")),
     LabelledJob("gathers_shards", _behind({3}, "network_io")),

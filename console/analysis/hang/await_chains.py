@@ -50,7 +50,14 @@ class AwaitChain(msgspec.Struct, frozen=True):
 
 def in_event_loop(trace: CallPath | None) -> bool:
     """Whether a thread waits in an event loop, and runs no call of the job within it."""
-    return trace is not None and any(_LOOP.search(frame.file) for frame in trace.frames[trace.site + 1 :])
+    return trace is not None and any(_LOOP.search(frame.file) for frame in trace.frames[len(_outside(trace)) :])
+
+
+def _outside(trace: CallPath) -> tuple[StackFrame, ...]:
+    """The calls down to the innermost one in the job's own code; none where a library's thread runs the loop."""
+    if trace.site < 0 or is_library(trace.frames[trace.site].file):
+        return ()
+    return trace.frames[: trace.site + 1]
 
 
 def with_tasks(
@@ -60,7 +67,7 @@ def with_tasks(
     newest = tasks_of(state, samples)
     if newest is None or state.trace is None:
         return state
-    outer = state.trace.frames[: state.trace.site + 1]
+    outer = _outside(state.trace)
     state = replace(state, tasks=newest)
     chain = await_chain(newest, reader)
     if chain is None or not chain.frames:

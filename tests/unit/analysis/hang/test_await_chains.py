@@ -210,3 +210,20 @@ def test_queue_is_filled_through_a_library_only_if_a_task_waits_for_one(others, 
 def test_rank_whose_task_sleeps_is_given_time_if_the_sleep_is_about_to_end(left_s, state):
     sleeps = AsyncTask(name="a", frames=(RUN, SLEEP), awaits="Future", is_main=True, wakes_in_s=left_s)
     assert waiting(sleeps).verdict().state == state
+
+
+def test_event_loop_in_a_thread_of_its_own_is_followed():
+    main = (MAIN, at(5, "wait"), StackFrame("result", LIB + "concurrent/futures/_base.py", 451),
+            StackFrame("wait", LIB + "threading.py", 320))  # fmt: skip
+    loop = (StackFrame("run", LIB + "threading.py", 975), *LOOP[2:])
+    scene = Scene()
+    for rank in (0, 2, 3):
+        scene.rank(rank, REDUCE)
+    scene.rank(1, main, threads=[("loop", loop)], thread_state="S", thread_syscall="epoll_wait")
+    assert scene.judged().missing.tasks == (("node1", 101, 7),)
+    scene = Scene()
+    for rank in (0, 2, 3):
+        scene.rank(rank, REDUCE)
+    read = (task("Task-1", at(22, "fetch"), *READ),)
+    scene.rank(1, main, threads=[("loop", loop)], thread_state="S", thread_syscall="epoll_wait", tasks=read)
+    assert place(scene.verdict()) == ("network_io", "fetch", 22)
