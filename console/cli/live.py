@@ -169,7 +169,7 @@ async def watch_nodes(
     console = Console(
         config,
         # May run for days: events are on disk and not displayed, so only warnings are kept in memory.
-        store=Store(is_kept=headless.is_warning),
+        store=Store(is_kept=headless.is_reported_event),
         sinks=[sink for sink in (writer, stream, clock_lines) if sink is not None],
         resume=resume,
         refold=recording.refold if recording and resume else None,

@@ -282,6 +282,11 @@ def is_warning(record: Record) -> bool:
     return isinstance(record, Log) and record.severity != "info" and record.fault is None
 
 
+def is_reported_event(record: Record) -> bool:
+    """Whether a report needs an event: a warning, or what happened on a node before its agent came."""
+    return is_warning(record) or (isinstance(record, Log) and record.is_earlier)
+
+
 def warnings(store: Store) -> list[str]:
     """Log messages of severity warning or error, for stderr."""
     logs = [record for _, record in store.events if isinstance(record, Log) and is_warning(record)]

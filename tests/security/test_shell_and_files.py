@@ -123,6 +123,7 @@ WRITERS = {
     "session/query/source_tables.py": "scratch tables of a query, in a folder of its own, 0700",
     "session/query/output.py": "scratch file of a query, in a folder of its own, 0700",
     "session/query/worker.py": "result of a query, in a folder of its own, 0700",
+    "runtime/recorded.py": "an unpacked recording, in a folder of its own, 0700",
     "tui/controllers/shutdown.py": "/dev/null",
     "demo/cluster.py": "in a folder of its own, 0700",
     "demo/flight_recorder.py": "in the demo's folder",
