@@ -35,8 +35,9 @@ BIN_S: Final = 5
 BINS: Final = 60
 #: Values at the end that are folded again each time: records of the last ten seconds may be late.
 _OPEN_BINS: Final = 3
-#: Seconds between two folds, and GPUs from which on they run in a thread.
-_EVERY_S, _MANY_GPUS = 1.0, 1_024
+#: Seconds between two folds, GPUs from which on they run in a thread, and the pause after one in multiples of its
+#: duration: at most a fiftieth of a core.
+_EVERY_S, _MANY_GPUS, _PAUSE = 1.0, 1_024, 49.0
 #: Seconds. A newest value that is older is not the present one.
 _PRESENT_S: Final = 15
 #: Steps of a job that are looked at: five minutes of them where a step takes two seconds.
@@ -107,7 +108,7 @@ class OverviewFold:
         sources = [store.gpus.changed_since, store.nodes.changed_since, store.ranks.changed_since]
         self._derived = Derived(
             store, sources, self._prepare, Overview(), every_s=_EVERY_S, size=lambda: len(store.gpus),
-            thread_above=_MANY_GPUS,
+            thread_above=_MANY_GPUS, pause=_PAUSE,
         )  # fmt: skip
 
     @property
