@@ -201,6 +201,7 @@ def test_no_segment_is_dropped_while_a_record_differs_in_parquet(tmp_path):
     assert len(session.segments()) == 1
 
 
+@pytest.mark.slow
 def test_query_reads_segments_in_place_of_a_damaged_parquet_file_and_names_it(tmp_path):
     session = a_session(tmp_path, a_job())
     compact(session)
