@@ -109,9 +109,7 @@ async def watch(
                 if not len(store.captures):
                     hub.publish_own(_nothing_captured(store))
                 elif isinstance(order, Diagnosis) and findings is not None and stalls is not None:
-                    # in place of those of earlier, partial captures
-                    final = await asyncio.to_thread(stalls.diagnosed, ())
-                    findings.report("verdict", final, clears_at_once=True)
+                    await _withdraw_outdated(findings, stalls)
     finally:
         if diagnosing is not None:
             diagnosing.cancel()
@@ -125,6 +123,13 @@ async def watch(
             hub.publish_own(*verdict_findings(store))
         if store.console:
             hub.publish_own(msgspec.structs.replace(store.console, state="ended"))
+
+
+async def _withdraw_outdated(findings: FindingTracker, stalls: StallWatch) -> None:
+    """Clear findings of earlier, partial captures that the whole one does not confirm."""
+    confirmed = {(draft.id, draft.culprits, draft.job) for draft in await asyncio.to_thread(stalls.diagnosed, ())}
+    still = [each for each in findings.reported_by("verdict") if (each.id, each.culprits, each.job) in confirmed]
+    findings.report("verdict", still, clears_at_once=True)
 
 
 class AutomaticDiagnosis:

@@ -175,7 +175,8 @@ async def test_model_context_protocol_on_live_nodes_names_the_blocking_rank(host
 
     async with Client(server) as client:
         assert "2/2 nodes ok" in await text_of(client, "status")
-        assert "call verdict with diagnose = true" in await text_of(client, "verdict")
+        first = await text_of(client, "verdict")  # a stall may have been diagnosed meanwhile
+        assert "call verdict with diagnose = true" in first or "undecided" in first or "rank_missing" in first
         verdict = await text_of(client, "verdict", diagnose=True)
         assert "rank_missing" in verdict and "with lock, lock:" in verdict
         assert "take_twice" in await text_of(client, "stacks")

@@ -19,7 +19,7 @@ def batch(tmp_path):
     """`batch(lines)` watches this machine with that scenario; the report, and the records by kind."""
     folder()
 
-    def run(lines, seconds=4, code=0):
+    def run(lines, seconds=0, code=0):
         scenario = Scenario(tmp_path / "scenario", lines)
         hosts = tmp_path / "hosts.toml"
         # a filter without matches: other processes of this machine are ignored
@@ -50,7 +50,7 @@ def test_eight_gpus_are_in_the_report_of_a_console(batch):
 
 
 def test_driver_that_hangs_at_its_start_is_named_and_makes_the_run_partial(batch):
-    report, records = batch(scenarios.hgx_h100() | {"hang.nvmlInitWithFlags": 1}, seconds=12, code=3)
+    report, records = batch(scenarios.hgx_h100() | {"hang.nvmlInitWithFlags": 1}, seconds=20, code=3)
 
     assert [(finding["id"], finding["severity"]) for finding in report["findings"]] == [("driver_broken", "warning")]
     (node,) = report["nodes"]
@@ -60,7 +60,7 @@ def test_driver_that_hangs_at_its_start_is_named_and_makes_the_run_partial(batch
 
 
 def test_crash_of_the_driver_library_is_an_error_that_names_the_signal(batch):
-    report, records = batch(scenarios.hgx_h100() | {"crash.nvmlDeviceGetPowerUsage": 1}, seconds=12, code=1)
+    report, records = batch(scenarios.hgx_h100() | {"crash.nvmlDeviceGetPowerUsage": 1}, seconds=15, code=1)
 
     (finding,) = report["findings"]
     assert (finding["id"], "killed by signal SIGSEGV in nvmlDeviceGetPowerUsage" in finding["text"]) == (

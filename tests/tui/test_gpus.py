@@ -123,6 +123,12 @@ class TestTheGrid:
                 await pilot.press("o", "O")
             await until(pilot, lambda: "▲" in screen(app) or "▼" in screen(app))
 
+    async def test_one_key_sorts_by_temperature(self):
+        app = pod().app()
+        async with running(app, "6", size=(200, 24)) as pilot:
+            await pilot.press("T")
+            await until(pilot, lambda: "°C▼" in screen(app))
+
     async def test_gpu_columns_depend_on_the_width(self):
         columns = {}
         app = pod().app()

@@ -57,11 +57,11 @@ class TestTheFile:
 
     def test_key_file_accepts_one_or_several_keys_in_any_toml_form(self, file: Path):
         own_keys = read(
-            file, 'list.columns = "c"\n"app.mark" = ["N", "ctrl+n"]\n[app]\ntheme = "T"\n[lines]\ntop = "0"\n'
+            file, 'list.columns = "c"\n"app.mark" = ["N", "ctrl+n"]\n[app]\ntheme = "Z"\n[lines]\ntop = "0"\n'
         )
         assert own_keys.keymap["list.columns"] == "c"
         assert own_keys.keymap["app.mark"] == "N,ctrl+n"
-        assert own_keys.keymap["app.theme"] == "T"
+        assert own_keys.keymap["app.theme"] == "Z"
         assert not any("list.columns" in line for line in own_keys.complaints)
 
     def test_action_id_of_the_previous_release_works_with_a_warning(self, file: Path):
@@ -95,10 +95,10 @@ class TestTheFile:
          ('filter.previous = "ctrl+s"', "ctrl+s is already the key of app.screenshot")],
     )  # fmt: skip
     def test_invalid_binding_is_reported_with_its_line_and_the_rest_applies(self, file: Path, line: str, message: str):
-        own_keys = read(file, f'app.theme = "T"\n{line}\n')
+        own_keys = read(file, f'app.theme = "Z"\n{line}\n')
         [complaint] = own_keys.complaints
         assert complaint.startswith("keys.toml:2: ") and message in complaint
-        assert dict(own_keys.keymap) == {"app.theme": "T"}
+        assert dict(own_keys.keymap) == {"app.theme": "Z"}
 
     @pytest.mark.parametrize("lines", [("hang.walk", "hang.next_pane"), ("hang.next_pane", "hang.walk")])
     def test_new_id_wins_over_the_old_id_of_the_same_action(self, file: Path, lines: tuple[str, str]):
@@ -109,10 +109,10 @@ class TestTheFile:
         assert own_keys.complaints == (ignored,)
 
     def test_later_of_two_bindings_for_one_key_is_rejected(self, file: Path):
-        own_keys = read(file, 'app.theme = "T"\napp.doctor = "T"\n')
-        assert dict(own_keys.keymap) == {"app.theme": "T"}
+        own_keys = read(file, 'app.theme = "Z"\napp.doctor = "Z"\n')
+        assert dict(own_keys.keymap) == {"app.theme": "Z"}
         assert own_keys.complaints == (
-            "keys.toml:2: app.doctor: T is already the key of app.theme; change that one, too",
+            "keys.toml:2: app.doctor: Z is already the key of app.theme; change that one, too",
         )
 
     def test_rejected_binding_also_rejects_one_that_needed_its_key(self, file: Path):
@@ -162,7 +162,7 @@ class TestTheTable:
 
 class TestOnTheScreen:
     async def test_footer_help_tabs_and_palette_show_configured_keys(self, file: Path):
-        own_keys = read(file, 'app.pause = "P"\napp.view_ranks = "w"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
+        own_keys = read(file, 'app.pause = "P"\napp.view_ranks = "w"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "Z"\n')
         async with running(demo().app(keys=own_keys), size=(120, 60)) as pilot:
             assert "P pause" in screen(pilot.app).splitlines()[-1]
             assert "w Ranks" in screen(pilot.app).splitlines()[1]
@@ -176,11 +176,11 @@ class TestOnTheScreen:
             await shows(pilot, "(data keeps arriving)   P")
 
     async def test_configured_keys_work_and_replaced_keys_do_nothing(self, file: Path):
-        own_keys = read(file, 'app.pause = "P"\napp.theme = "T"\napp.mark = []\n')
+        own_keys = read(file, 'app.pause = "P"\napp.theme = "Z"\napp.mark = []\n')
         app = demo().app(keys=own_keys)
         async with running(app) as pilot:
             before = app.theme
-            await pilot.press("space", "M", "T")
+            await pilot.press("space", "M", "Z")
             await until(pilot, lambda: app.theme != before)
             assert not app.frames.is_frozen and len(app.screen_stack) == 1
             await pilot.press("P")

@@ -37,7 +37,7 @@ def test_healthy_jobs_raise_no_error_alert() -> None:
     ("recording", "id"),
     [
         (HANGS / "sleeps_in_step.ndjson.xz", "rank_missing"),
-        (HANGS / "absent.ndjson.xz", "rank_absent"),
+        (HANGS / "two_in_a_cycle.ndjson.xz", "p2p_cycle"),
         (CRASHES / "raises-redirected.ndjson.xz", "exception"),
         (CRASHES / "segfault.ndjson.xz", "signalled"),
     ],
