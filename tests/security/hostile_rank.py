@@ -81,8 +81,11 @@ def map_files():
     """Libraries by the names that the agent looks for, and one below a folder of packages."""
     for place in ("lib/libcuda.so.1", "site/nvidia/nccl/lib/libnccl.so.2", "lib/libpython3.15.so.1.0"):
         path = f"{HOME}/{place}"
-        if not Path(path).exists():
-            write(path, "\0" * mmap.PAGESIZE)
+        if RANK == 0 and not Path(path).exists():
+            write(f"{path}.draft", "\0" * mmap.PAGESIZE)
+            Path(f"{path}.draft").rename(path)  # the other rank maps it only when it is whole
+        while not Path(path).exists():
+            time.sleep(0.01)
         with Path(path).open("rb") as file:
             kept.append(mmap.mmap(file.fileno(), mmap.PAGESIZE, access=mmap.ACCESS_READ))
 

@@ -37,7 +37,7 @@ BINS: Final = 60
 _OPEN_BINS: Final = 3
 #: Seconds between two folds, GPUs from which on they run in a thread, and the pause after one in multiples of its
 #: duration: at most a fiftieth of a core.
-_EVERY_S, _MANY_GPUS, _PAUSE = 1.0, 1_024, 49.0
+_EVERY_S, _MANY_GPUS, _PAUSE = 0.1, 1_024, 49.0
 #: Seconds. A newest value that is older is not the present one.
 _PRESENT_S: Final = 15
 #: Steps of a job that are looked at: five minutes of them where a step takes two seconds.
