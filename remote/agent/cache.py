@@ -19,7 +19,7 @@ except ImportError:
     except ImportError:
         from hashlib import sha256  # last: it loads OpenSSL, 4 MB of memory
 
-#: Of binaries: an agent that is root starts them as the user of a rank, by a descriptor; nobody else enters the folder.
+#: Of binaries: an agent that is root starts them as the user of a rank, by a descriptor; no other user enters it.
 BLOB_MODE = 0o755
 #: Its subfolders; a cache with jobs has one more (see jobs/job_dir.py).
 PARTS = ("blob", "code", "run")

@@ -1,6 +1,6 @@
 """File systems of the node: space, inodes, read-only state, how long a stat takes, and requests to NFS servers.
 
-A server that does not answer blocks whoever asks: each statvfs() runs on a thread that is given up after `DEADLINE_S`.
+A server that does not answer blocks its caller: each statvfs() runs on a thread that is given up after `DEADLINE_S`.
 """
 
 import errno

@@ -28,7 +28,7 @@ MOST_MEMORY, MOST_CPU_S, MOST_S = 256 << 20, 5, 30
 MOST_RESULT = 64 << 20
 #: Seconds beyond its deadline that a child may take to notice it.
 GRACE_S = 0.5
-#: The user that a parser becomes where the agent is root: nobody, whose rights it does not need either.
+#: The user that a parser becomes where the agent is root: `nobody`, which owns no file.
 _OVERFLOW_UID = 65534
 _EXCEEDED = "needs more than 256 MiB of memory or 5 s of CPU time"
 #: (number of the function, deadline, bytes that follow), and bytes of the answer.

@@ -93,7 +93,7 @@ class RightsOf(object):
         """What a function returns on a thread that has become this user: files, sockets and programs it starts are his.
 
         Such a program cannot regain rights. With `traced`, the pid of a process of this user, it may trace: the kernel
-        may allow that to nobody else (kernel.yama.ptrace_scope). Raises as the function, and PermissionError.
+        may allow that to no other process (kernel.yama.ptrace_scope). Raises as the function, and PermissionError.
         """
         if not self.is_other:
             return function()

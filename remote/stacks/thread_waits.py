@@ -45,6 +45,8 @@ _SHARED_MEMORY = ("/dev/shm/", "/memfd:")
 _P_PID = 1  # waitid(): `id` is a pid
 #: Processes below one whose work is read.
 MAX_BELOW = 256
+#: Threads of one process whose children are read, the oldest ones: the main thread starts most.
+MAX_FORKING = 64
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 #: Descriptors of one wait, and processes that hold one of its other ends.
 MAX_ENDS, MAX_HOLDERS = 32, 16
@@ -210,7 +212,7 @@ class ThreadWaits(object):
         while pending and len(below) < MAX_BELOW:
             parent = pending.pop()
             try:
-                for task in os.listdir(self._procfs.path(parent, "task")):
+                for task in sorted(os.listdir(self._procfs.path(parent, "task")), key=int)[:MAX_FORKING]:
                     words = self._procfs.read(parent, "task/%s/children" % task).split()
                     pending += [int(word) for word in words if word.isdigit()]
             except OSError:

@@ -75,6 +75,7 @@ def waits_for_pool(state: RankState, children: Iterable[RankState]) -> bool:
     waits_in = _pools(state.trace.frames[state.trace.site + 1 :])
     return any(
         child.trace is not None
+        and child.trace.frames  # a process that ends while it is read has none
         and child.role != "dataloader_worker"  # whatever it does, it does for the data loader
         and child.cls != "python_lock"
         and not is_library(child.trace.frames[child.trace.site].file)

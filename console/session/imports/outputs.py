@@ -2,7 +2,7 @@
 
 Recognised layouts: torchrun's folders (`attempt_0/3/stderr.log`), one file per rank or pod, files of all ranks.
 Ranks are taken from the prefixes of lines first, then from the names of files and folders. Files are read, searched and
-diagnosed in child processes with bounded memory and CPU time: somebody else wrote them.
+diagnosed in child processes with bounded memory and CPU time, as they come from other people.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def import_outputs(folder: Path, job: str, skip: Iterable[Path] = ()) -> Importe
             read.append(name)
     [(_, attempts)] = read_each([folder], lambda _: _attempts(folder, files, _encodable(job)), list[CrashEvidence])
     if isinstance(attempts, FileFailure):
-        problems.append((str(folder), f"its outputs cannot be told apart by rank: {attempts.text}"))
+        problems.append((str(folder), f"its outputs cannot be assigned to ranks: {attempts.text}"))
         attempts = []
     return ImportedOutputs(tuple(attempts), tuple(read), tuple(problems))
 

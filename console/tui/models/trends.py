@@ -49,7 +49,7 @@ _OVERDUE: Final = 3.0
 class Trend(msgspec.Struct, frozen=True, eq=False):
     """One figure over time: `values` oldest first, NaN where unknown; `now` is None where it is not known now.
 
-    `high` is the upper end of the axis; None: as high as the values. `overdue_s`: for so long no step was completed.
+    `high` is the upper end of the axis; None: as high as the values. `overdue_s`: seconds since the last step.
     """
 
     values: Floats

@@ -52,7 +52,7 @@ def share_room(wanted: Mapping[str, int], ids: Sequence[str], height: int) -> di
 
     The needed ones are shown with their least lines, as far as they fit, then grow up to what they fill: at first all
     of them a little, and beyond half of the height only if the others leave that free. Of the rest, those are shown
-    that still fit; the last panel takes what nobody fills.
+    that still fit; the last panel takes the remaining lines.
     """
     given = dict.fromkeys(ids, 0)
     needed, more = ({id: lines for id, lines in part.items() if id in given} for part in (_NEEDED, _MORE))

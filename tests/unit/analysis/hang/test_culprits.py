@@ -59,6 +59,12 @@ def test_process_without_any_frame_as_one_that_ends_is_no_error():
     assert names(scene.verdict()) in ([], [(2, "compute")], [(2, "unknown")])
 
 
+def test_child_process_without_any_frame_is_no_error():
+    pool = (MAIN, StackFrame("get", LIB + "multiprocessing/pool.py", 770), LOCKED[-1])
+    scene = waiting(Scene(), 1).rank(1, pool).child(1, (), role="child")
+    assert names(scene.verdict()) == [(1, "python_lock")]
+
+
 def test_verdict_is_certain_for_a_sleeping_culprit_but_not_a_running_one():
     assert waiting(Scene(), 1).rank(1, own(), syscall="fsync").verdict().confidence == "certain"
     spins = waiting(Scene(every_s=3.0), 1).rank(1, own("spin"), state="R", wakes=40).verdict()
