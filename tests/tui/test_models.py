@@ -13,6 +13,7 @@ from gconsole.tui.derived import JobFold
 from gconsole.tui.models.detail import gpu_detail, node_detail
 from gconsole.tui.models.header import header_spans
 from gconsole.tui.models.heat_map import HEAT_METRICS, LEVELS, heat_row, host_row
+from gconsole.tui.models.job_ranks import JobsSummary
 from gconsole.tui.models.list_kind import Arrangement
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lines
@@ -49,6 +50,12 @@ def jobs_of(cluster: FakeCluster, width: int = 100) -> str:
 def findings_of(cluster: FakeCluster, width: int = 100) -> str:
     frame = frame_of(cluster)
     return text(finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, width))
+
+
+def test_jobs_are_unknown_where_no_node_reports():
+    empty = JobsSummary()
+    assert text(job_lines(empty, True, 80, reports=False)) == "jobs are unknown: no node reports"
+    assert text(job_lines(empty, True, 80)) == "no jobs on these nodes"
 
 
 class TestHeader:

@@ -103,11 +103,15 @@ def _paragraph(head: tuple[Span, ...], text: str, style: str, width: int) -> lis
     return [cut((*head, Span(first, style)), width), *((Span("    "), Span(part, style)) for part in below)]
 
 
-def job_lines(jobs: JobsSummary, settled: bool, width: int, *, whole: bool = False) -> tuple[Line, ...]:
+def job_lines(
+    jobs: JobsSummary, settled: bool, width: int, *, whole: bool = False, reports: bool = True
+) -> tuple[Line, ...]:
     """A block a job: how many of its ranks are here and what they do; the missing ones with their reason.
 
-    Reasons that do not fit are cut, and with `whole` wrapped.
+    Reasons that do not fit are cut, and with `whole` wrapped. `reports`: whether any node does.
     """
+    if not jobs.jobs and settled and not reports:
+        return (plain("jobs are unknown: no node reports", "muted"),)
     if not jobs.jobs:
         return (plain("no jobs on these nodes" if settled else "discovering ranks …", "muted"),)
     lines: list[Line] = []

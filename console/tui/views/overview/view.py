@@ -120,7 +120,8 @@ class OverviewView(View):
         left, right = (width - 1 for width in self._column_widths)
         whole = self.size.height >= _TALL
         self._node_list.show(node_lines(frame.fleet, right))
-        self._job_list.show(job_lines(frame.jobs, frame.settled, left, whole=whole))
+        reports = frame.fleet.ok > 0 or not frame.fleet.expected
+        self._job_list.show(job_lines(frame.jobs, frame.settled, left, whole=whole, reports=reports))
         diagnosed = bool(frame.hang) or not frame.jobs.jobs
         self._finding_list.show(
             finding_lines(
