@@ -184,9 +184,11 @@ def test_doctor_names_the_state_of_nvml_without_calling_it(started, monkeypatch)
     assert "nvmlInit has not returned" in check(agent)[1]
     watched.scenario.change(drop=("hang.nvmlInitWithFlags",))
     watched.agent.until_inventory(count=8)
-    assert check(agent) == ("ok", "8 GPUs", "")
-    del watched.context.shared["gpu_inventory"]
-    assert "NVML has not answered" in check(agent)[1]
+    # A loaded machine can be late once more: the inventory says so then, and corrects itself.
+    watched.agent.until(lambda: check(agent) == ("ok", "8 GPUs", ""), "doctor with 8 GPUs")
+    # Not the running context, whose GPU process could post at this moment.
+    without_answer = SimpleNamespace(context=Context(interval_s=0.2), missing=[])
+    assert "NVML has not answered" in check(without_answer)[1]
 
 
 def test_rank_of_the_process_sampler_reaches_the_child(started, monkeypatch):
