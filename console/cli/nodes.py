@@ -53,15 +53,19 @@ def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
 @target
 @click.option("--force", is_flag=True, help="Also stop agents of your user that are still running.")
 def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
-    """Remove gconsole's files from the nodes: the cache folder with its binaries, and leftover agents.
+    """Remove gconsole's files from nodes and gateways: the cache folder with its binaries, and leftover agents.
 
     A cache in use by another console's agent is kept, and that console is listed; --force first stops such agents if
     they run as your user.
     """
+    from ..fleet.fleet import gateways_of
     from ..monitor.doctor import clean_exit_code, clean_text
 
     config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))
     replies = _survey(config, "clean", {"force": force}, "cleaned")
+    gateways = gateways_of(config)  # last: the nodes are reached through them
+    if gateways is not None:
+        replies += _survey(gateways, "clean", {"force": force}, "gateways cleaned")
     print_text(clean_text(replies))
     return clean_exit_code(replies)
 

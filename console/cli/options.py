@@ -65,13 +65,32 @@ def duration_option(*names: str, help: str, default: str | None = None) -> Calla
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-overrides_option = click.option(
+_set_option = click.option(
     "--set",
     "overrides",
     metavar="SECTION.KEY=VALUE",
     multiple=True,
     help="Override a config value for all nodes, e.g. --set agent.linger_s=60. Repeatable.",
 )
+_via_option = click.option(
+    "--via",
+    metavar="HOST,…",
+    help="Reach the nodes through these gateways, e.g. login[1-2]: as --set ssh.gateway=login[1-2].",
+)
+
+
+def overrides_option(command: F) -> F:
+    """Add `--set` and `--via`; the command receives both as `overrides`."""
+
+    @functools.wraps(command)
+    def with_gateway(*args: Any, overrides: tuple[str, ...], via: str | None, **options: Any) -> Any:
+        if via is not None:
+            overrides = (*overrides, f"ssh.gateway={via}")
+        return command(*args, overrides=overrides, **options)
+
+    return _set_option(_via_option(cast(F, with_gateway)))
+
+
 fail_on_option = click.option(
     "--fail-on",
     default="error",

@@ -54,7 +54,7 @@ def require_known_name(
     if config.path is not None or len(config.nodes) != 1:
         return
     node = config.nodes[0]
-    if node.engine is not None or node.address or node.ssh.transport == "local" or node.ssh.jump:
+    if node.engine is not None or node.address or node.ssh.transport == "local" or node.ssh.jump or node.ssh.gateway:
         return
     error = _resolve_error(node.host)
     if error is None or _is_known_to_ssh(node.host):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,7 @@ def _assemble(
     partial: list[Setting] = []
     for entry in contents.entries:
         own = {name: setting for name, setting in entry.own.items() if name not in forced}
+        _check_gateway({**shared, **own})
         partial += _for_entry(entry, own, forced)
         nodes += _nodes(entry, {**shared, **own}, forced)
     return Config(
@@ -157,6 +159,24 @@ def _assemble(
         warnings=(*warnings, *check_clock(shared)), settings=(*shared.values(), *partial),
         **{name: _section(name, shared) for name in sections() if name != "cluster"},
     )  # fmt: skip
+
+
+def _check_gateway(settings: Mapping[str, Setting]) -> None:
+    """Raise ConfigError for gateways that are not a node set, or a command that cannot be split into words."""
+    gateway, command = settings["ssh.gateway"], settings["ssh.gateway_command"]
+    try:
+        if gateway.value is not None:
+            expand(str(gateway.value))
+    except BadNodeSet as error:
+        raise ConfigError(str(gateway.origin), gateway.key, error.text, error.nearest) from None
+    try:
+        words = shlex.split(str(command.value))
+    except ValueError as error:
+        raise ConfigError(str(command.origin), command.key, f"cannot be split into words: {error}") from None
+    if "{node}" in words[0]:
+        raise ConfigError(str(command.origin), command.key, "the program must not depend on {node}")
+    if gateway.value is not None and settings["ssh.transport"].value == LOCAL:
+        raise ConfigError(str(gateway.origin), gateway.key, 'not possible with transport = "local"')
 
 
 def _nodes(entry: Entry, settings: Mapping[str, Setting], forced: Mapping[str, Setting]) -> list[NodeConfig]:

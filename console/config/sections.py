@@ -26,6 +26,21 @@ User = Annotated[str, Meta(pattern=USER_PATTERN, extra={"form": "a user name"})]
 Jump = Annotated[
     str, Meta(pattern=rf"^{_HOP}(?:,{_HOP})*\Z", extra={"form": "[user@]host[:port], several separated by commas"})
 ]
+#: Checked as a node set when the configuration is loaded.
+Gateways = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_@][A-Za-z0-9_.,:@\[\]-]*\Z",
+        extra={"form": "names of hosts: login1, login[1-4], user@login1:port"},
+    ),
+]
+GatewayCommand = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\s\x00-\x1f{-][^\x00-\x1f]*\{node\}[^\x00-\x1f]*\Z",
+        extra={"form": "a command that contains {node}"},
+    ),
+]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Command = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f-][^\x00-\x1f]*\Z", extra={"form": "a command"})]
 #: As LocalPath, and "" for none.
@@ -113,6 +128,17 @@ class SshConfig(Section, frozen=True):
         _about("strict: host keys must be known; accept-new: store keys of new hosts, reject changed ones"),
     ] = "strict"
     jump: Annotated[Jump | None, _about('jump hosts (ProxyJump), also chains "a,b"', example="bastion")] = None
+    gateway: Annotated[
+        Gateways | None,
+        _about(
+            "hosts that reach the nodes by their own ssh, over one connection each; several share the nodes",
+            example="login[1-2]",
+        ),
+    ] = None
+    gateway_command: Annotated[
+        GatewayCommand,
+        _about("command on the gateway that runs a command on {node}: ssh, rsh, or srun --nodelist={node}"),
+    ] = "ssh {node}"
     port: Annotated[Port | None, _about("TCP port of the nodes' SSH server", example=22)] = None
     transport: Annotated[
         Literal["asyncssh", "openssh", "local"],

@@ -42,6 +42,10 @@ class NodeAnswer(Protocol):
     def rtt_ns(self) -> int | None:
         """Shortest round trip through the agent; ns; None if not measured."""
 
+    @property
+    def via(self) -> str:
+        """The gateway that reaches the node, and checked its host key; "" for none."""
+
 
 class Nodes(Protocol):
     """The nodes of the fleet: connect, disconnect, examine."""

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..config.diff import Changes, difference
 from ..config.load import more_nodes
 from ..config.model import Change, Config, NodeConfig, PodExec, ReadOnly, refusal
@@ -15,6 +17,8 @@ from ..core.control import CaptureRequest, CaptureResult, CrashedRecording, Reco
 from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
 from ..transport import run_command
+from ..transport.errors import FleetError
+from ..transport.gateway.transport import GatewayTransport, gateway_hosts
 from ..transport.login_limiter import LoginLimiter
 from ..transport.openssh import LocalTransport, OpensshTransport
 from ..transport.site_exec import SiteExecTransport
@@ -22,6 +26,7 @@ from ..transport.transport import Transport
 from . import capture, folder_sync, job_requests
 from .clocks.schedule import ProbeSchedule
 from .deploy.binaries import Binaries
+from .deploy.gateway_launch import GatewayLaunch, gateway_share
 from .deploy.send_binaries import Staging
 from .gc_sweep import GcSweep
 from .liveness_timer import LivenessTimer
@@ -87,9 +92,10 @@ class Fleet:
             self._adopted.add(node.name)
             last_agent = self._crashed.agent_of(node.name)
         link = NodeLink(
-            node, self._transport("engine" if node.engine else node.ssh.transport), self.hub,
+            node, self._transport(_transport_of(node)), self.hub,
             self._binaries, self.staging.send_now, _snapshot_period_ms(self.config), last_agent,
             gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock, liveness_timer=self._liveness_timer,
+            via=self._gateway_of(node),
         )  # fmt: skip
         self.links[node.name] = link
         link.start()
@@ -254,6 +260,8 @@ class Fleet:
                 self._transports[kind] = LocalTransport()
             elif kind == "engine":
                 self._transports[kind] = SiteExecTransport(self._login_limiter)
+            elif kind == "gateway":
+                self._transports[kind] = self._gateway_transport()
             elif kind == "openssh":
                 self._transports[kind] = OpensshTransport(self._login_limiter)
             else:
@@ -261,6 +269,25 @@ class Fleet:
 
                 self._transports[kind] = AsyncsshTransport(self._login_limiter, self._prompt_user)
         return self._transports[kind]
+
+    def _gateway_transport(self) -> GatewayTransport:
+        return GatewayTransport(
+            self._login_limiter, lambda host: self._transport(host.ssh.transport),
+            lambda host: GatewayLaunch(host, self.hub.console_id), gateway_share, self._report_gateway,
+        )  # fmt: skip
+
+    def _gateway_of(self, node: NodeConfig) -> Callable[[], str]:
+        """Returns the gateway through which a node is reached, "" for none."""
+        transport = self._transport(_transport_of(node))
+        return (lambda: transport.via(node)) if isinstance(transport, GatewayTransport) else (lambda: "")
+
+    def _report_gateway(self, gateway: str, error: FleetError | None) -> None:
+        """Publish once that a gateway is lost, or there again: not for each of its nodes."""
+        text = error.text if error is not None else f"gateway {gateway}: connected again"
+        self.hub.publish_own(Log(
+            source="console", fault="gateway_lost", subject=gateway, is_over=error is None, text=text,
+            severity="warning" if error is not None else "info", try_=error.try_ if error is not None else "",
+        ))  # fmt: skip
 
     def _sampled_links(self) -> dict[str, NodeLink]:
         """Links that can take part in clock probes: connected and past their first tick."""
@@ -276,6 +303,19 @@ class Fleet:
                 if link:
                     link.mark_sampled()
                     self.staging.stage_py_spy(link)
+
+
+def gateways_of(config: Config) -> Config | None:
+    """The configuration with the gateways of its nodes as nodes, reached directly; None without one."""
+    names = {node.name for node in config.nodes}
+    hosts = {host.name: host for node in config.nodes for host in gateway_hosts(node) if host.name not in names}
+    return msgspec.structs.replace(config, nodes=tuple(hosts.values())) if hosts else None
+
+
+def _transport_of(node: NodeConfig) -> str:
+    if node.engine is not None:
+        return "engine"
+    return "gateway" if node.ssh.gateway is not None else node.ssh.transport
 
 
 def _snapshot_period_ms(config: Config) -> int:

@@ -58,14 +58,15 @@ class NodeLink:
         self, node: NodeConfig, transport: Transport, hub: Hub, offered: binaries.Binaries,
         staging: Callable[[NodeLink, str], None], snapshot_period_ms: int = 0,
         last_agent: tuple[str, int] | None = None, *, gpu_clock: bool = False,
-        liveness_timer: LivenessTimer | None = None,
+        liveness_timer: LivenessTimer | None = None, via: Callable[[], str] = lambda: "",
     ) -> None:  # fmt: skip
         """`last_agent`: an earlier console's agent on the node, and its last record that is already stored.
 
-        `liveness_timer`: the one of all nodes.
+        `liveness_timer`: the one of all nodes. `via`: the gateway through which the node is reached, "" for none.
         """
         self.node = node
         self.state: State = "expected"
+        self._via = via
         self.arch = ""
         self.has_lzma = False  # whether its Python can unpack xz
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
@@ -134,6 +135,11 @@ class NodeLink:
     def offset_ns(self) -> int | None:
         """The node's CLOCK_REALTIME minus ours, from that ping, ns; error at most rtt/2."""
         return self._rpc.offset_ns
+
+    @property
+    def via(self) -> str:
+        """The gateway through which the node is reached; "" for none."""
+        return self._via()
 
     async def wait_for_sample(self) -> None:
         """Wait for the agent's first sample. Raises the FleetError of the first attempt."""
@@ -337,7 +343,7 @@ class NodeLink:
         retry_at = time.time_ns() + int(retry_in_s * 1e9) if retry_in_s is not None else None
         self._hub.publish_own(NodeState(
             node=self.node.name, state=state, error=failure, attempt=self._attempt, retry_at=retry_at,
-            tags=self.node.tags,
+            tags=self.node.tags, via=self.via,
         ))  # fmt: skip
 
 

@@ -24,6 +24,7 @@ class NodeReply(msgspec.Struct, frozen=True):
     value: Any = None
     failure: Failure | None = None
     rtt_ns: int | None = None
+    via: str = ""  # the gateway that reaches the node; "" for none
 
 
 async def request_reply(
@@ -35,7 +36,7 @@ async def request_reply(
             await link.wait_for_sample()
         value = await link.request(verb, args, deadline_s)
         _log.info("%s on %s: answered", verb, link.node.name)
-        return NodeReply(link.node.name, value=value, rtt_ns=link.rtt_ns)
+        return NodeReply(link.node.name, value=value, rtt_ns=link.rtt_ns, via=link.via)
     except FleetError as error:
         _log.warning("%s on %s: %s", verb, link.node.name, link.failure or error)
         return NodeReply(link.node.name, failure=failure_of(link.failure or error))

@@ -49,7 +49,8 @@ def _exam(answer: NodeAnswer) -> NodeExam:
         return _unreached(answer.node, Failure("no_answer", f"invalid reply: {error}"))
     if answer.failure is not None:
         return _unreached(answer.node, answer.failure)
-    reach = Check("reach", "ok", "host key, login and agent work")
+    words = f"login and agent work via {answer.via}: host key checked there" if answer.via else ""
+    reach = Check("reach", "ok", words or "host key, login and agent work")
     return NodeExam(answer.node, True, (reach, *map(_explained, checks)), answer.rtt_ns)
 
 

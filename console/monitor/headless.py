@@ -13,7 +13,7 @@ from ..analysis.stalls import Suspicion
 from ..core.bus import Hub
 from ..core.control import CaptureRequest, Control
 from ..core.store import Store
-from ..records import Failure, Log, NodeState, Record
+from ..records import Failure, Log, Record
 from ..text.format import plural
 from ..text.sanitize import printable
 from .capture_selection import CaptureSelection, NothingSelected
@@ -277,9 +277,7 @@ def fail_unsettled(store: Store, hub: Hub) -> None:
     for now in store.nodes.values():
         if now.state and now.state.state in ("expected", "connecting"):
             failure = now.failure or Failure("timeout", "still connecting at the end of the run", "increase --for")
-            hub.publish_own(
-                NodeState(node=now.name, state="failed", error=failure, attempt=now.state.attempt, tags=now.state.tags)
-            )
+            hub.publish_own(msgspec.structs.replace(now.state, state="failed", error=failure, retry_at=None))
 
 
 def is_warning(record: Record) -> bool:

@@ -31,6 +31,7 @@ class NodeState(Record, tag="node_state", kw_only=True):
     attempt: Count = 0  # connection attempts so far
     retry_at: Int | None = None  # console CLOCK_REALTIME ns of the next attempt
     tags: tuple[str, ...] = ()  # tags of the node in hosts.toml
+    via: str = ""  # gateway whose own ssh reaches the node, and which checked its host key; "" for none
 
 
 class Inventory(Record, tag="inventory", kw_only=True):

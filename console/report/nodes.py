@@ -41,6 +41,7 @@ class NodeLine(msgspec.Struct):
     gpu_fault: Failure | None  # why its GPUs cannot be read
     awaits: list[str]  # devices that have not reported yet: "2 of 8 GPUs"
     unreadable: int | None  # Python processes of other users that the agent may not read: ranks may be among them
+    via: str | None  # the gateway that reaches it, and that checked its host key; None: this machine did
 
 
 class ProcessLine(msgspec.Struct):
@@ -129,6 +130,7 @@ def node_line(now: NodeNow, coverage: NodeCoverage) -> NodeLine:
         gpu_fault=coverage.gpu_fault,
         awaits=list(coverage.awaits) if state == "ok" else [],
         unreadable=now.host.unreadable if now.host else None,
+        via=now.state.via or None if now.state else None,
     )
 
 

@@ -115,6 +115,12 @@ class Lost(FleetError):
     name = "lost"
 
 
+class GatewayLost(FleetError):
+    """The connection to the gateway of a node was lost; the node itself may be well."""
+
+    name = "gateway_lost"
+
+
 class SshConfigInvalid(FleetError):
     """Invalid ssh configuration, the user's or in hosts.toml."""
 

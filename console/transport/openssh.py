@@ -143,13 +143,13 @@ async def start_limited(
     slot = limiter.enter(jump)
     await slot.__aenter__()
     try:
-        return await _start(argv, _LoginReceiver(receiver, slot, explain))
+        return await _start(argv, LoginReceiver(receiver, slot, explain))
     except BaseException:
         await slot.__aexit__(None, None, None)
         raise
 
 
-class _LoginReceiver:
+class LoginReceiver:
     """Holds a login slot until the first byte from the far side or the end; forwards to another receiver.
 
     Standard error before that goes to `explain` with the exit status; None means the far side ended, not the program.

@@ -15,12 +15,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ..gateway.gateway import Gateway
     from ..samplers.base import Fields
     from .agent import Agent
     from .cache import Cache
 
 
-def register(place: "Cache", agent: "Agent", label: str) -> "str | None":
+def register(place: "Cache", agent: "Agent | Gateway", label: str) -> "str | None":
     """Write this agent's file; returns its path, or None without a cache. Raises OSError."""
     folder = place.folder("run")
     if folder is None:

@@ -1,4 +1,4 @@
-"""Starts the agent on its channel, or detached behind a socket with this process as relay.
+"""Starts the agent on its channel, or detached behind a socket with this process as relay; or the gateway.
 
 The agent's modules come from the cache folder; where it lacks them, one line requests them from the console:
 {"gconsole_lacks": digest}. The console sends them once, as plain bytes.
@@ -27,7 +27,11 @@ def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter",
     place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
     importer.add(_archive(stdin, place, digest, size))
     importer.use_code_dir(place.folder("code"))
-    from . import linger  # after use_code_dir: compiled modules come from the cache
+    if start.get("verb") == "gateway":
+        from ..gateway import gateway  # after use_code_dir: compiled modules come from the cache
+
+        gateway.run(start, place)
+    from . import linger
     from .agent import Agent
 
     if config.get("linger_s", 0) > 0:

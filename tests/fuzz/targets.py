@@ -28,9 +28,11 @@ from gconsole.session.imports import collectives, outputs, py_spy_dumps
 from gconsole.session.imports.isolated_files import FileFailure
 from gconsole.session.manage.catalog import import_file
 from gconsole.session.record import recovery
+from gconsole.transport.gateway import frames as gateway_frames
 from gconsole_remote.agent import wire as remote_wire
 from gconsole_remote.clocks import packet
 from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
+from gconsole_remote.gateway import frames as remote_frames
 from gconsole_remote.stacks import py_spy, pystack
 
 from .conversation import CAPTURE, HELLO, FuzzedConversation
@@ -92,6 +94,35 @@ def _read_line(line: bytes) -> None:
         frame = remote_wire.decode(line)
         with contextlib.suppress(ValueError):
             remote_wire.encode(frame)
+
+
+def read_gateway(data: bytes) -> None:
+    """Frames of a gateway, compressed and as they are, and the console's frames as the gateway reads them."""
+    for stream in (data, zlib.compress(data, 1)[:-4]):
+        decoder = gateway_frames.FrameDecoder()
+        with contextlib.suppress(gateway_frames.MalformedGatewayFrame):
+            for offset in range(0, len(stream), 4096):
+                decoder.feed(stream[offset : offset + 4096])
+                while not decoder.is_empty:
+                    for frame in decoder.next_frames():
+                        _read_gateway_frame(frame)
+    with contextlib.suppress(remote_wire.BadFrame):
+        for _, _, payload in remote_frames.FrameReader().feed(data):
+            remote_frames.number_of(payload)
+
+
+def _read_gateway_frame(frame: gateway_frames.GatewayFrame) -> None:
+    for read in (gateway_frames.read_end, gateway_frames.read_number):
+        with contextlib.suppress(gateway_frames.MalformedGatewayFrame):
+            read(frame)
+
+
+def _gateway_seeds() -> list[bytes]:
+    kinds = gateway_frames.Kind
+    payloads = ((kinds.DATA, b'{"kind":'), (kinds.END, b'{"status":255,"error":""}'), (kinds.CREDIT, b"\0\0\1\0"),
+                (kinds.LACKS, b""), (kinds.PING, bytes(8)))  # fmt: skip
+    frames = [gateway_frames.encode(kind, 1, payload) for kind, payload in payloads]
+    return [*frames, b"".join(frames)]
 
 
 def _wire_seeds() -> list[bytes]:
@@ -338,6 +369,7 @@ TARGETS = {
     target.name: target
     for target in (
         Target("wire", "wire frames, both sides", read_wire, _wire_seeds),
+        Target("gateway", "frames of a gateway, both sides", read_gateway, _gateway_seeds),
         Target("link", "a node's bytes through link, hub, store and recorder", read_link, _link_seeds),
         Target("record", "one record", read_record, _one_of_each_kind, most=16_384),
         Target("py-spy", "output of py-spy and pystack, parsed by the agent", read_pyspy, _pyspy_seeds, most=16_384),

@@ -46,6 +46,12 @@ def console_late(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDr
         yield FindingDraft("console_late", "info", "certain", (), text, ("log.text",))
 
 
+def gateway_lost(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
+    """One finding per gateway that is lost; its nodes have a state of their own."""
+    for name, record in facts.lost_gateways.items():
+        yield FindingDraft("gateway_lost", "warning", "certain", (name,), record.text, (f"log.text {name}",))
+
+
 def clock_step(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Nodes whose CLOCK_REALTIME was stepped by 100 ms or more within the last `window_s` seconds.
 

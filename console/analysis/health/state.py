@@ -51,6 +51,7 @@ class HealthState:
         self.newest = 0
         self.oldest: int | None = None  # console time of the first record, ns
         self.console_late: records.Log | None = None  # while the console does not keep up
+        self.lost_gateways: dict[str, records.Log] = {}  # by name, until they are there again
         self._window_s, self._busy_pct = window_s, busy_pct
         self._folds: dict[type, Callable[[Any], None]] = {
             records.Node: self._node, records.NodeState: self._node_state, records.GpuInfo: self._gpu_info,
@@ -248,6 +249,10 @@ class HealthState:
                 errors[record.text] = record
         if record.source == "console" and record.fault == "console_late":
             self.console_late = None if record.is_over else record
+        if record.source == "console" and record.fault == "gateway_lost" and record.subject:
+            self.lost_gateways.pop(record.subject, None)
+            if not record.is_over:
+                self.lost_gateways[record.subject] = record
         of = self._of(record.node) if record.source in _LOGS[1:] else None
         if of is None or record.fault is None:
             return

@@ -58,6 +58,8 @@ def _node_facts(node: NodeSummary, now: NodeNow | None) -> Iterator[Fact]:
         if state.state != "ok":
             again = "not scheduled; R reconnects now" if state.retry_at is None else format.clock_time(state.retry_at)
             yield Fact("next attempt", again)
+        if state.via:
+            yield Fact("via", f"{clean(state.via)}: host key checked there")
         if state.tags:
             yield Fact("tags", clean(", ".join(state.tags)))
     if now is None or now.node is None:
