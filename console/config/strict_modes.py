@@ -81,7 +81,8 @@ def _user(uid: int) -> str:
 
 #: Keys that name a program to run or a file of the user to use, by full name; None: whatever their value is.
 _POWERS: Final[Mapping[str, str | None]] = {
-    "ssh.transport": "local", "agent.python": None, "ssh.identity_file": None, "ssh.known_hosts": None,
+    "ssh.transport": "local", "ssh.gateway_command": None, "agent.python": None, "ssh.identity_file": None,
+    "ssh.known_hosts": None,
 }  # fmt: skip
 #: Agreements that are remembered; the oldest is dropped.
 _MOST: Final = 256

@@ -18,7 +18,8 @@ OPEN = 1
 DATA = 2
 #: Bytes of standard error of a stream.
 ERROR = 3
-#: From the console: end the command. From the gateway: it ended; JSON {"status": int or null, "error": text}.
+#: From the console: end the command, or with number 0 the gateway. From the gateway: the command has ended; JSON
+#: {"status": int or null, "error": text}.
 END = 4
 #: The receiver accepts that many more bytes of a stream, 4 bytes.
 CREDIT = 5

@@ -271,6 +271,8 @@ class Gateway(object):
             self._name_blob(number, json.loads(payload.decode("utf-8")))
         elif kind == frames.BLOB:
             self._add_to_blob(self._blobs[number], payload)
+        elif kind == frames.END and number == 0:
+            raise Ended("the console ends")
         elif number > self._highest:
             raise wire.BadFrame("stream %d was not opened" % number)
         elif kind == frames.END:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ...config.nodeset import expand
 from ...config.nodeset_parser import BadNodeSet, terms
 from ...core.bus import Published
-from ...records import Node, Process, RawRecord
+from ...records import Log, Node, NodeState, Process, RawRecord
 from ...text.secrets import HIDDEN
 
 #: Upper bound of the names one node may introduce: each is searched for in every text of every node.
@@ -181,6 +181,10 @@ class Pseudonyms:
         """Replace the names in a record from now on."""
         if record.node:
             self.learn_host(record.node)
+        if isinstance(record, NodeState) and record.via:  # of the console, as the next one: not what a node names
+            self.learn_host(record.via)
+        if isinstance(record, Log) and record.source == "console" and record.fault == "gateway_lost":
+            self.learn_host(record.subject or "")
         if isinstance(record, Node):
             if self._admit(record.node, self._hosts, record.hostname.lower()):
                 self.learn_host(record.hostname)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from collections import deque
@@ -19,6 +20,8 @@ from .frames import FrameDecoder, GatewayFrame, Kind, MalformedGatewayFrame
 
 #: Seconds from the start of the gateway's program to its hello.
 HELLO_S = 20.0
+#: Seconds for the gateway to end its commands: longer than it waits for them.
+STOP_S = 3.0
 #: Seconds between two pings, and of silence after which nodes are shown as lost anyway.
 PING_S, SHOWN_S = 1.0, 2.2
 #: Seconds of silence until a gateway is given up, unless its connection is found dead earlier.
@@ -65,6 +68,7 @@ class GatewayConnection:
         self._launch, self._share, self._on_end = launch, share, on_end
         self._channel: Channel | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.Event()
         self._is_greeted = self._is_closed = False
         self._greeting = b""
         self._decoder = FrameDecoder()
@@ -114,6 +118,16 @@ class GatewayConnection:
             self._channel.close()
             self._channel = None
         self._decoder = FrameDecoder()
+
+    async def stop(self) -> None:
+        """Let the gateway end its commands and itself, then close the connection."""
+        if self.is_open:
+            self.send(Kind.END, 0)
+            self._is_closed = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_S):
+                    await self._ended.wait()
+        self.close()
 
     def _fail(self, error: errors.FleetError) -> None:
         """End the connection and all streams."""
@@ -223,6 +237,7 @@ class GatewayConnection:
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
         """The gateway's program or the connection has ended."""
+        self._ended.set()
         if not self._is_greeted:
             self._fail(self._launch.failure(exit_status, error))
         elif isinstance(error, errors.FleetError):

@@ -23,7 +23,7 @@ from .connection import GatewayConnection, GatewayQuota, Launch
 _log = logging.getLogger(__name__)
 
 #: Seconds between two attempts to reach a gateway that is lost; the time doubles up to the second.
-FIRST_RETRY_S, MOST_RETRY_S = 5.0, 60.0
+FIRST_RETRY_S, MOST_RETRY_S = 2.0, 60.0
 
 #: Called with a gateway's name, and why it is lost; None: it is there again.
 Report = Callable[[str, errors.FleetError | None], None]
@@ -69,6 +69,7 @@ class Gateway:
         if self.failure is None:
             self._report(self.name, error)
         self.failure = error
+        error.was_away = True  # its nodes connect again as soon as a gateway is there
         if error.retry and (self._retrying is None or self._retrying.done()):
             self._retrying = asyncio.create_task(self._retry(), name=f"gateway {self.name} again")
 
@@ -91,7 +92,7 @@ class Gateway:
         await asyncio.gather(*tasks, return_exceptions=True)
         opened = self._opening
         if opened is not None and not opened.cancelled() and opened.exception() is None:
-            opened.result().close()
+            await opened.result().stop()
 
 
 class GatewayTransport:
@@ -167,8 +168,8 @@ class GatewayTransport:
         return self._gateways[key]
 
     async def answers(self, node: NodeConfig) -> bool | None:
-        """Unknown: only the gateway can connect to the node."""
-        return None
+        """Whether a gateway of the node is there; whether the node answers, only the gateway could find out."""
+        return any(self._gateway(config).failure is None for config in gateway_hosts(node))
 
     def forget_refused_prompts(self) -> None:
         """Try gateways with a final failure again."""

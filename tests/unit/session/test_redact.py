@@ -251,6 +251,14 @@ def test_user_name_equal_to_a_file_stem_is_replaced_before_its_suffix():
     assert process.cmdline == f"python {process.user}.py"
 
 
+def test_name_of_a_gateway_is_replaced_in_states_and_texts():
+    redact = anonymous("gpu-a")
+    lost = redact(Log(source="console", fault="gateway_lost", subject="bastion7", text="gateway bastion7: closed"))
+    state = redact(NodeState(node="gpu-a", state="ok", via="bastion7"))
+    assert state.via.startswith("host-")
+    assert (lost.subject, lost.text) == (state.via, f"gateway {state.via}: closed")
+
+
 def test_names_learned_from_later_records_are_replaced_in_earlier_ones():
     redact = anonymous()
     log = Log(source="kernel", text="killed a process of bob")
