@@ -163,12 +163,28 @@ _LOG_FILE = click.Option(
 )
 
 
+#: Key of `click.Context.meta`: the gateways given before the command.
+GATEWAY: Final = "gconsole.gateway"
 #: Only without a TARGET; `Commands.parse_args` reads it.
 _TRUST = click.Option(
     ["--trust"],
     is_flag=True,
     expose_value=False,
     help="Use ./hosts.toml without asking, also if it names programs to run or keys to use.",
+)
+
+
+def _choose_gateway(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    ctx.meta[GATEWAY] = value
+
+
+#: Before a TARGET; each command that takes one has the option, too.
+_VIA = click.Option(
+    ["--via"],
+    metavar="HOST,…",
+    expose_value=False,
+    callback=_choose_gateway,
+    help="Reach the nodes through these gateways.",
 )
 
 
@@ -244,11 +260,12 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without arguments, use ./hosts.toml. Raises FirstStart if it does not exist."""
-        if set(args) <= set(_TRUST.opts) and not ctx.resilient_parsing:
+        options = args[2:] if args[:1] == _VIA.opts else args
+        if set(options) <= set(_TRUST.opts) and not ctx.resilient_parsing:
             if not Path(HOSTS).is_file():
                 raise FirstStart
-            require_consent(Path(HOSTS), HOSTS, is_trusted=bool(args))
-            args = [HOSTS]
+            require_consent(Path(HOSTS), HOSTS, is_trusted=bool(options))
+            args = [*args[: len(args) - len(options)], HOSTS]
         return super().parse_args(ctx, args)
 
     def resolve_command(
@@ -274,7 +291,7 @@ class Commands(click.Group):
     epilog=_EPILOG,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    params=[_TRUST, _VERBOSE, _LOG_FILE],
+    params=[_TRUST, _VIA, _VERBOSE, _LOG_FILE],
 )
 @click.version_option(__version__, "-V", "--version", prog_name="gconsole")
 def gconsole() -> None:

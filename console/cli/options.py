@@ -17,6 +17,7 @@ from ..fleet.scheduler_jobs import load_configuration
 from ..text.format import comma_words
 from ..text.sanitize import printable
 from ..text.timespec import TimeSpecError, duration_s
+from .main import GATEWAY
 from .terminal import print_text
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def overrides_option(command: F) -> F:
 
     @functools.wraps(command)
     def with_gateway(*args: Any, overrides: tuple[str, ...], via: str | None, **options: Any) -> Any:
+        via = via or click.get_current_context().meta.get(GATEWAY)
         if via is not None:
             overrides = (*overrides, f"ssh.gateway={via}")
         return command(*args, overrides=overrides, **options)
@@ -418,6 +420,8 @@ def load_target(
             raise click.BadParameter(f"{text!r} is not SECTION.KEY=VALUE", param_hint="--set")
         flags[key.strip()] = value.strip()
     config = load_configuration(target, flags)
+    if "ssh.gateway" in flags and any(node.engine is not None for node in config.nodes):
+        raise click.UsageError(f"{printable(target)} is reached by the site's commands here, not through a gateway")
     if connects and not quiet:
         from .target_names import require_known_name
 
