@@ -29,13 +29,16 @@ class Signs(msgspec.Struct, frozen=True):
 
 
 def live_progress(ranks: Sequence[Signs], least_s: float) -> dict[ProcessKey, RankProgress]:
-    """The progress of the ranks of one job; `least_s` seconds without a sign of progress are too many.
+    """The progress of the ranks of one job, all of them different processes.
 
-    `stalled` is never among it: that takes a verdict.
+    `least_s` seconds without a sign of progress are too many. `stalled` is never among it: that takes a verdict.
     """
     advancing = {rank.key: _advance(rank, least_s) for rank in ranks}
-    goes_on = {key for key, sign in advancing.items() if sign is not None}
-    return {rank.key: _progress(rank, advancing[rank.key], bool(goes_on - {rank.key})) for rank in ranks}
+    going_on = sum(sign is not None for sign in advancing.values())
+    return {
+        rank.key: _progress(rank, sign, going_on > (sign is not None))
+        for rank, sign in zip(ranks, advancing.values(), strict=True)
+    }
 
 
 def _advance(rank: Signs, least_s: float) -> tuple[Source, str] | None:

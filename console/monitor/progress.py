@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -27,11 +27,16 @@ SLACK_NS: Final = 2_500_000_000
 
 def progress_in(store: Store) -> Mapping[ProcessKey, RankProgress]:
     """The progress of all live ranks in a store."""
-    return current_progress(store, evaluation(store).judgements() if len(store.captures) else ())
+    return prepare_progress(store, evaluation(store).judgements() if len(store.captures) else ())()
 
 
-def current_progress(store: Store, judgements: Sequence[Judgement]) -> Mapping[ProcessKey, RankProgress]:
-    """The progress of live ranks by process; `judgements` are those on their jobs."""
+def prepare_progress(
+    store: Store, judgements: Sequence[Judgement]
+) -> Callable[[], Mapping[ProcessKey, RankProgress]]:  # fmt: skip
+    """The work that returns the progress of live ranks by process, for any thread; the store is read now.
+
+    `judgements` are those on their jobs.
+    """
     verdicts = verdict_progress(store.ranks, judgements)
     jobs: dict[JobKey, list[Signs]] = {}
     trained: dict[JobKey, bool] = {}
@@ -43,11 +48,15 @@ def current_progress(store: Store, judgements: Sequence[Judgement]) -> Mapping[P
                 jobs[job], transfers[job] = [], _transfers(store, job)
             moves = None if now.rank.rank is None else transfers[job].get(now.rank.rank)
             jobs[job].append(_signs(store, key, now, moves, trained))
-    progress = {**verdicts}
-    for ranks in jobs.values():
-        for key, live in live_progress(ranks, LEAST_S).items():
-            progress[key] = prevailing(verdicts.get(key), live)
-    return progress
+
+    def work() -> Mapping[ProcessKey, RankProgress]:
+        progress = {**verdicts}
+        for ranks in jobs.values():
+            for key, live in live_progress(ranks, LEAST_S).items():
+                progress[key] = prevailing(verdicts.get(key), live)
+        return progress
+
+    return work
 
 
 def _transfers(store: Store, job: JobKey) -> Mapping[int, bool | None]:

@@ -19,7 +19,7 @@ from ..analysis.stacks.fold import GRANULARITIES, PLAIN, THREADS, Fold, Shape, f
 from ..core.derived import Derived, InBackground
 from ..core.store import CaptureNow, NodeNow, Store
 from ..monitor.hang import evaluation, newest_communication
-from ..monitor.progress import current_progress
+from ..monitor.progress import prepare_progress
 from ..monitor.skew import prepare_skew
 from ..present.clocks import NO_CLOCKS, ClockSummary, clock_rows
 from ..records import Stack
@@ -79,10 +79,11 @@ class JobFold:
 
     def _prepare(self) -> Callable[[], JobsSummary]:
         ranks = self._store.ranks
-        records = {key: (ranks[key].rank, ranks[key].stat) for key in ranks}
+        records = {key: (now.rank, now.stat) for key, now in ranks.items()}
         nodes = [node.state for node in self._nodes.values() if node.state is not None]
-        progress = current_progress(self._store, [job.judgement for job in self._diagnoses])
-        return partial(fold_jobs, records, nodes, self._ages, progress)
+        progress = prepare_progress(self._store, [job.judgement for job in self._diagnoses])
+        ages = self._ages
+        return lambda: fold_jobs(records, nodes, ages, progress())
 
 
 class ClockSkewFold:

@@ -14,7 +14,7 @@ from gconsole.present.spans import as_text
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from gconsole.tui.models.heat_map import HEAT_METRICS, peer_range
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
-from gconsole.tui.views.gpus.model import gpu_rows, ranks_on
+from gconsole.tui.views.gpus.model import GpuRows, ranks_on
 from gconsole.tui.views.gpus.page_model import GpuPageData, page_lines
 from gconsole.tui.views.gpus.view import COLUMNS, GpusView
 from gconsole.tui.widgets.heat_map import HeatMap
@@ -29,7 +29,7 @@ def frame_of(cluster: FakeCluster) -> ScreenSnapshot:
 def rows_of(cluster: FakeCluster):
     frame = frame_of(cluster)
     ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
-    return {row.name: row for row in gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings)}
+    return {row.name: row for row in GpuRows().rows(frame.fleet, frame.gpus, ranks, frame.findings)}
 
 
 def one_node(**gpu: object) -> FakeCluster:
@@ -211,7 +211,7 @@ class TestUnknownFigures:
         cluster.publish(Gpu(node="n1", index=0, uuid="GPU-1", util_pct=40.0, sm_clock_mhz=1980.0, temp_c=0.0))
         cluster.publish(GpuInfo(node="n1", index=0, uuid="GPU-1", unsupported={"fan_pct": "not supported"}))
         frame = cluster.app().frames.builder.build()
-        row = gpu_rows(frame.fleet, frame.gpus, {}, (), None, frame.nodes)[0]
+        row = GpuRows().rows(frame.fleet, frame.gpus, {}, (), None, frame.nodes)[0]
         text = as_text(page_lines(GpuPageData(row), 200))
         assert "GPU util       40 %\n" in text and "clocks         SM 1980 MHz\n" in text
         assert "temperature    0 °C\n" in text, "zero is a figure"

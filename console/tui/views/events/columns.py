@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, Final
 
 from ....present.spans import BY_WEIGHT
@@ -17,9 +16,6 @@ from ...models.grouping import NONE, Grouping, RowInContext
 from ...models.list_kind import ListKind
 from ...models.rows import RowState
 from .model import EventRow, event_kind, event_status, event_text, is_of_node, severity_word
-
-#: Cached: ten thousand events are of a few hundred nodes.
-_natural = lru_cache(4096)(natural)
 
 
 def _quiet(row: EventRow, text: str) -> str:
@@ -50,7 +46,7 @@ FIELDS: Final[dict[str, ColumnField[EventRow]]] = keyed(
     column_field("node_time", "node time", _node_time, format.clock_time_ms, _quiet),
     ColumnField("age", "age", lambda row: row.age, lambda row: -row.key, _quiet),
     ColumnField("severity", "", lambda row: row.mark.text, _severity, lambda row, _: row.mark.style),
-    ColumnField("node", "node", lambda row: row.node, lambda row: _natural(row.node),
+    ColumnField("node", "node", lambda row: row.node, lambda row: natural(row.node),
         lambda row, _: "text" if row.record.node else "muted"),
     ColumnField("kind", "kind", _kind, _kind, _quiet),
     ColumnField("text", "event", _text, _text, lambda row, _: row.span.style),

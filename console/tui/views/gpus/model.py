@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....core.store import GpuKey, NodeNow
+from ....core.store import GpuKey, GpuNow, NodeNow
 from ....core.store.freshness import gpu_stale_ns
 from ....present.spans import GLYPHS, SEVERITY_STATUS, Span, state_word
 from ....records import Finding, Gpu, GpuInfo, GpuProcess
@@ -107,24 +107,55 @@ def ranks_text(row: GpuRow) -> str:
     return fold_ranks(row.ranks) if row.ranks else format.UNKNOWN
 
 
-def gpu_rows(
-    fleet: FleetSummary, gpus: GpuIndex, ranks: Mapping[GpuKey, Sequence[int]], findings: Iterable[Finding],
-    recent: Recent | None = None, nodes: Mapping[str, NodeNow] | None = None,
-) -> list[GpuRow]:  # fmt: skip
-    """One row per GPU, in the order of the fleet and of the driver. `findings`: the open ones, worst first."""
+class GpuRows:
+    """One row per GPU, in the order of the fleet and of the driver; a node's rows are remade once it changed."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[tuple[object, ...], list[GpuRow]]] = {}  # by node: what its rows were made from
+        self._common: tuple[object, ...] = ()
+        self._ranks: Mapping[GpuKey, Sequence[int]] = {}
+        self._findings: tuple[Sequence[Finding], Mapping[str, Finding]] = ((), {})
+
+    def rows(
+        self, fleet: FleetSummary, gpus: GpuIndex, ranks: Mapping[GpuKey, Sequence[int]], findings: Sequence[Finding],
+        recent: Recent | None = None, nodes: Mapping[str, NodeNow] | None = None,
+    ) -> list[GpuRow]:  # fmt: skip
+        """All rows now. `findings`: the open ones, worst first."""
+        if ranks != self._ranks or findings is not self._findings[0] or (gpus, recent) != self._common:
+            self._of.clear()
+            self._ranks, self._common, self._findings = ranks, (gpus, recent), (findings, _by_culprit(findings))
+        before, self._of = self._of, {}
+        rows: list[GpuRow] = []
+        for summary in fleet.nodes:
+            node = (nodes or {}).get(summary.name)
+            basis = (summary, gpus.version(summary.name), node and node.last_rx)
+            made = before.get(summary.name)
+            if made is None or made[0] != basis:
+                made = basis, self._of_node(summary, gpus.of(summary.name), node, recent)
+            self._of[summary.name] = made
+            rows += made[1]
+        return rows
+
+    def _of_node(
+        self, summary: NodeSummary, gpus: Sequence[GpuNow], node: NodeNow | None, recent: Recent | None
+    ) -> list[GpuRow]:
+        rows = []
+        for now in gpus:
+            index, uuid = index_of(now), uuid_of(now)
+            used_by = tuple(self._ranks.get((summary.name, uuid), ()))
+            finding = self._findings[1].get(f"{summary.name}:gpu{index}")
+            rows.append(GpuRow(
+                summary, index, uuid, now.info, now.gpu, used_by, gpu_stale_ns(now, node), finding, recent
+            ))  # fmt: skip
+        return rows
+
+
+def _by_culprit(findings: Sequence[Finding]) -> Mapping[str, Finding]:
     by_culprit: dict[str, Finding] = {}
     for finding in findings:
         for culprit in finding.culprits:
             by_culprit.setdefault(culprit, finding)
-    rows = []
-    for summary in fleet.nodes:
-        for now in gpus.of(summary.name):
-            index, uuid = index_of(now), uuid_of(now)
-            used_by = tuple(ranks.get((summary.name, uuid), ()))
-            finding_of_gpu = by_culprit.get(f"{summary.name}:gpu{index}")
-            stale_ns = gpu_stale_ns(now, (nodes or {}).get(summary.name))
-            rows.append(GpuRow(summary, index, uuid, now.info, now.gpu, used_by, stale_ns, finding_of_gpu, recent))
-    return rows
+    return by_culprit
 
 
 def ranks_on(processes: Iterable[GpuProcess], jobs: JobsSummary, gpus: GpuIndex) -> dict[GpuKey, list[int]]:
@@ -133,14 +164,19 @@ def ranks_on(processes: Iterable[GpuProcess], jobs: JobsSummary, gpus: GpuIndex)
     for process in processes:
         if process.rank is not None:
             on_gpu.setdefault((process.node, process.uuid), set()).add(process.rank)
-    assigned: dict[tuple[str, str], set[int]] = {}
+    assigned: dict[str, dict[str, set[int]]] = {}
     for row in (row for job in jobs.jobs for row in job.rows):
         if row.rank is not None and row.rank.gpu and row.number is not None and row.state != "exited":
-            assigned.setdefault((row.rank.node, row.rank.gpu), set()).add(row.number)
-    for (node, gpu), ranks in assigned.items():
-        key = next(((node, uuid_of(now)) for now in gpus.of(node) if gpu in (str(index_of(now)), uuid_of(now))), None)
-        if key is not None and key not in on_gpu:
-            on_gpu[key] = ranks
+            assigned.setdefault(row.rank.node, {}).setdefault(row.rank.gpu, set()).add(row.number)
+    for node, by_gpu in assigned.items():
+        uuids: dict[str, str] = {}
+        for now in gpus.of(node):
+            uuid = uuid_of(now)
+            uuids.setdefault(str(index_of(now)), uuid)
+            uuids.setdefault(uuid, uuid)
+        for gpu, ranks in by_gpu.items():
+            if gpu in uuids and (node, uuids[gpu]) not in on_gpu:
+                on_gpu[node, uuids[gpu]] = ranks
     return {key: sorted(ranks) for key, ranks in on_gpu.items()}
 
 

@@ -13,6 +13,7 @@ from ....present.spans import GLYPHS, Line, Span, plain, state_word
 from ....records import Finding, GpuEvent, Record
 from ...keymap.actions import Action, bindings, in_scope
 from ...models.detail import PageItem
+from ...models.job_ranks import JobsSummary
 from ...models.plot import Plot
 from ...snapshot import ScreenSnapshot
 from ...widgets.line_view import LineReport
@@ -21,7 +22,7 @@ from ...widgets.record_grid import GridColumn, RecordGrid
 from ..base import DetailProvider, event_in
 from ..list_view import column
 from ..paged_list import BESIDE, DetailPage, PagedListView
-from .model import CURVE_CELLS, FIELDS, KIND, GpuRow, gpu_rows, ranks_on
+from .model import CURVE_CELLS, FIELDS, KIND, GpuRow, GpuRows, ranks_on
 from .page_model import EVENTS_SHOWN, PLOT_METRICS, GpuPageData, page_lines, plot_of
 
 #: In screen order. At 80 cells: state, node, gpu, utilisation with its curve, memory, power, temperature, ranks.
@@ -86,6 +87,9 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
         self._page = GpuPage(id="gpu-page")
         grid: RecordGrid[Any] = RecordGrid(COLUMNS, id="gpu-grid")
         super().__init__(grid, self._page, id=id)
+        self._gpu_rows = GpuRows()
+        self._ranks: tuple[tuple[object, ...], dict[GpuKey, list[int]]] = ((), {})  # with what they depend on
+        self._jobs = JobsSummary()
 
     @property
     def actions(self) -> list[Action]:
@@ -98,9 +102,12 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
 
     def make_rows(self, frame: ScreenSnapshot) -> Sequence[GpuRow]:
         """One row per GPU."""
-        ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
+        basis = (id(frame.jobs), frame.gpu_processes.version, frame.gpus.total)
+        if basis != self._ranks[0]:
+            self._ranks = (basis, ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus))
+            self._jobs = frame.jobs  # kept, so that no other object has its id
         recent = frame.history.series["gpu"].recent if frame.history is not None else None
-        return gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, recent, frame.nodes)
+        return self._gpu_rows.rows(frame.fleet, frame.gpus, self._ranks[1], frame.findings, recent, frame.nodes)
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         """Where to find why there are none."""

@@ -33,7 +33,7 @@ from ...widgets.bars import Panel
 from ...widgets.heat_map import HeatMap
 from ...widgets.line_view import LineReport, LineView
 from ..base import DetailProvider, View, event_in, finding_in, gpu_in, job_in, node_in
-from ..gpus.model import KIND, gpu_rows, ranks_on
+from ..gpus.model import KIND, GpuRows, ranks_on
 from .model import finding_lines, job_lines, node_lines, verdict_lines
 from .panels import LEFT, RIGHT, event_lines, fill_columns, resource_lines, trend_lines, trends_height
 
@@ -340,7 +340,7 @@ class OverviewView(View):
         if frame is None or not frame.gpus:
             return ()
         ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
-        rows = gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, None, frame.nodes)
+        rows = GpuRows().rows(frame.fleet, frame.gpus, ranks, frame.findings, None, frame.nodes)
         columns = ("node", "gpu", "util", "mem", "power", "temp")
         tables = [ExportTable(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
         chosen = self._heat.selected
