@@ -70,6 +70,24 @@ class TestRows:
         assert row.row_state == ("failed", "lost")
         assert row.note is not None and row.note.text == "GPU is lost"
 
+    def test_only_rows_of_nodes_that_changed_are_remade(self):
+        cluster = FakeCluster("node1", "node2")
+        cluster.up()
+        cluster.gpus(count=2)
+        builder = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        made, ranks = GpuRows(), {("node1", "GPU-node1-1"): [3]}
+
+        def rows(ranks):
+            frame = builder.build()
+            return {row.name: row for row in made.rows(frame.fleet, frame.gpus, ranks, frame.findings)}
+
+        first = rows(ranks)
+        cluster.publish(Gpu(node="node1", index=0, uuid="GPU-node1-0", util_pct=7.0))
+        second = rows(ranks)
+        assert second["node1:gpu0"].gpu.util_pct == 7.0 and second["node1:gpu1"].ranks == (3,)
+        assert all(second[name] is first[name] for name in ("node2:gpu0", "node2:gpu1"))
+        assert rows({("node2", "GPU-node2-0"): [4]})["node2:gpu0"].ranks == (4,)
+
     def test_gpu_row_of_a_lost_node_has_state_lost(self):
         row = rows_of(pod())["node044:gpu0"]
         assert row.row_state == ("failed", "lost")

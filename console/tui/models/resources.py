@@ -29,6 +29,23 @@ class Worst(NamedTuple):
     key: PageItem
 
 
+class ResourceValues(NamedTuple):
+    """One figure of many GPUs or nodes; `entity` names the one of an index. Bare numbers: there may be thousands."""
+
+    values: Sequence[float | None]  # None: not reported
+    entity: Callable[[int], tuple[str, PageItem]]
+
+    @property
+    def reported(self) -> list[float]:
+        """The values without the unknown ones."""
+        return [value for value in self.values if value is not None]
+
+    def worst(self, *, lowest: bool = False) -> Worst:
+        """The highest or lowest value, the first of equal ones. Raises ValueError without any."""
+        value = (min if lowest else max)(self.reported)
+        return Worst(value, *self.entity(self.values.index(value)))
+
+
 class Resource(NamedTuple):
     """One figure: over all nodes, and where it is worst."""
 
@@ -40,71 +57,72 @@ class Resource(NamedTuple):
     is_bad: bool = False
 
 
-Values = Sequence[Worst]
-
-
 def resources(frame: ScreenSnapshot) -> tuple[Resource, ...]:
     """The figures that any node with fresh data reports; nodes without fresh data do not count."""
     fresh = [node.name for node in frame.fleet.nodes if node.fresh]
-    gpus = [(node, gpu) for node in fresh for gpu in frame.gpus.of(node) if gpu.gpu is not None]
+    gpus = [gpu for node in fresh for gpu in frame.gpus.of(node) if gpu.gpu is not None]
     hosts = [now for node in fresh if (now := frame.nodes.get(node)) is not None and now.host is not None]
     return tuple(row for row in (*_gpu_rows(gpus), *_host_rows(hosts)) if row is not None)
 
 
-def _gpu_rows(gpus: Sequence[tuple[str, GpuNow]]) -> Iterable[Resource | None]:
-    def values(read: Callable[[GpuNow], float | None]) -> Values:
-        return [
-            Worst(value, f"{node} gpu{index_of(gpu)}", PageItem("gpu", (node, uuid_of(gpu))))
-            for node, gpu in gpus
-            if (value := read(gpu)) is not None
-        ]
+def _gpu_rows(gpus: Sequence[GpuNow]) -> Iterable[Resource | None]:
+    def entity(index: int) -> tuple[str, PageItem]:
+        gpu = gpus[index]
+        node = gpu.gpu.node if gpu.gpu is not None else ""
+        return f"{node} gpu{index_of(gpu)}", PageItem("gpu", (node, uuid_of(gpu)))
 
-    yield _of_median("GPU util", values(lambda gpu: gpu.gpu.util_pct if gpu.gpu else None), "%", lowest=True)
-    yield _of_median("GPU temp", values(lambda gpu: gpu.gpu.temp_c if gpu.gpu else None), "°C")
-    yield _throttled(values(lambda gpu: throttle_pct(gpu.gpu)))
-    yield _memory("GPU memory", values(_gpu_memory_pct), *_gpu_memory(gpus), full=None)
+    def figures(read: Callable[[GpuNow], float | None]) -> ResourceValues:
+        return ResourceValues([read(gpu) for gpu in gpus], entity)
+
+    yield _of_median("GPU util", figures(lambda gpu: gpu.gpu.util_pct if gpu.gpu else None), "%", lowest=True)
+    yield _of_median("GPU temp", figures(lambda gpu: gpu.gpu.temp_c if gpu.gpu else None), "°C")
+    yield _throttled(figures(lambda gpu: throttle_pct(gpu.gpu)))
+    yield _memory("GPU memory", figures(_gpu_memory_pct), *_gpu_memory(gpus), full=None)
 
 
-def _of_median(title: str, values: Values, unit: str, *, lowest: bool = False) -> Resource | None:
+def _of_median(title: str, figures: ResourceValues, unit: str, *, lowest: bool = False) -> Resource | None:
     """The median, and the highest or lowest value."""
-    if not values:
+    reported = figures.reported
+    if not reported:
         return None
-    worst = (min if lowest else max)(values, key=lambda item: item.value)
-    middle, arrow = median(item.value for item in values), "↓" if lowest else "↑"
+    worst, arrow = figures.worst(lowest=lowest), "↓" if lowest else "↑"
     text = f"{arrow} {format.percent(worst.value)} {unit}"
-    return Resource(title, f"{format.percent(middle)} {unit} median", text, worst.name, worst.key)
+    return Resource(title, f"{format.percent(median(reported))} {unit} median", text, worst.name, worst.key)
 
 
-def _throttled(values: Values) -> Resource | None:
-    if not values:
+def _throttled(figures: ResourceValues) -> Resource | None:
+    reported = figures.reported
+    if not reported:
         return None
-    held = [item for item in values if item.value > 0]
-    text = f"{len(held)} of {format.plural(len(values), 'GPU')}"
+    held = sum(value > 0 for value in reported)
+    text = f"{held} of {format.plural(len(reported), 'GPU')}"
     if not held:
         return Resource("throttle", text)
-    worst = max(held, key=lambda item: item.value)
+    worst = figures.worst()
     return Resource("throttle", text, f"↑ {format.percent(worst.value)} %", worst.name, worst.key, is_bad=True)
 
 
-def _gpu_memory(gpus: Iterable[tuple[str, GpuNow]]) -> tuple[float, float]:
+def _gpu_memory(gpus: Iterable[GpuNow]) -> tuple[float, float]:
     """Bytes in use, and of all GPUs that report both."""
     used = total = 0.0
-    for _, gpu in gpus:
+    for gpu in gpus:
         if gpu.gpu and gpu.info and gpu.gpu.mem_used_bytes is not None and gpu.info.mem_total_bytes:
             used, total = used + gpu.gpu.mem_used_bytes, total + gpu.info.mem_total_bytes
     return used, total
 
 
 def _gpu_memory_pct(gpu: GpuNow) -> float | None:
-    used, total = _gpu_memory([("", gpu)])
+    used, total = _gpu_memory((gpu,))
     return 100 * used / total if total else None
 
 
-def _memory(title: str, values: Values, used: float, total: float, full: float | None = _FULL) -> Resource | None:
+def _memory(
+    title: str, figures: ResourceValues, used: float, total: float, full: float | None = _FULL
+) -> Resource | None:
     """Memory in use of what there is, and where least is free; from `full` percent on that is a warning."""
-    if not values:
+    if not figures.reported:
         return None
-    worst = max(values, key=lambda item: item.value)
+    worst = figures.worst()
     used_text, total_text = format.size(used), format.size(total)
     if used_text.split()[-1:] == total_text.split()[-1:]:
         used_text = used_text.split()[0]  # the unit once
@@ -114,42 +132,42 @@ def _memory(title: str, values: Values, used: float, total: float, full: float |
 
 
 def _host_rows(hosts: Sequence[NodeNow]) -> Iterable[Resource | None]:
-    def values(read: Callable[[Any], float | None]) -> Values:
-        return [
-            Worst(value, node.name, PageItem("node", node.name))
-            for node in hosts
-            if (value := read(node.host)) is not None
-        ]
+    def entity(index: int) -> tuple[str, PageItem]:
+        return hosts[index].name, PageItem("node", hosts[index].name)
+
+    def figures(read: Callable[[Any], float | None]) -> ResourceValues:
+        return ResourceValues([read(node.host) for node in hosts], entity)
 
     used = total = 0.0
-    shares: list[Worst] = []
+    shares: list[float | None] = []
     for node in hosts:
         own, size = node.host.mem_used_bytes if node.host else None, node.node.mem_total_bytes if node.node else None
         if own is not None and size:
             used, total = used + own, total + size
-            shares.append(Worst(100 * own / size, node.name, PageItem("node", node.name)))
-    yield _of_median("CPU", values(lambda host: host.cpu_pct), "%")
-    yield _memory("memory", shares, used, total)
-    yield _stalled("CPU stall", values(lambda host: host.cpu_stall_pct))
-    yield _stalled("memory stall", values(lambda host: host.mem_stall_pct))
-    yield _stalled("I/O stall", values(lambda host: host.io_stall_pct))
-    yield _traffic("disk read", values(lambda host: host.disk_read_bytes_s))
-    yield _traffic("disk write", values(lambda host: host.disk_write_bytes_s))
-    yield _traffic("network in", values(lambda host: host.net_rx_bytes_s))
-    yield _traffic("network out", values(lambda host: host.net_tx_bytes_s))
+        shares.append(100 * own / size if own is not None and size else None)
+    yield _of_median("CPU", figures(lambda host: host.cpu_pct), "%")
+    yield _memory("memory", ResourceValues(shares, entity), used, total)
+    yield _stalled("CPU stall", figures(lambda host: host.cpu_stall_pct))
+    yield _stalled("memory stall", figures(lambda host: host.mem_stall_pct))
+    yield _stalled("I/O stall", figures(lambda host: host.io_stall_pct))
+    yield _traffic("disk read", figures(lambda host: host.disk_read_bytes_s))
+    yield _traffic("disk write", figures(lambda host: host.disk_write_bytes_s))
+    yield _traffic("network in", figures(lambda host: host.net_rx_bytes_s))
+    yield _traffic("network out", figures(lambda host: host.net_tx_bytes_s))
 
 
-def _stalled(title: str, values: Values) -> Resource | None:
-    made = _of_median(title, values, "%")
-    return made._replace(is_bad=max(item.value for item in values) >= _STALLED) if made is not None else None
+def _stalled(title: str, figures: ResourceValues) -> Resource | None:
+    made = _of_median(title, figures, "%")
+    return made._replace(is_bad=figures.worst().value >= _STALLED) if made is not None else None
 
 
-def _traffic(title: str, values: Values) -> Resource | None:
+def _traffic(title: str, figures: ResourceValues) -> Resource | None:
     """The sum, and the node with the most."""
-    if not values:
+    reported = figures.reported
+    if not reported:
         return None
-    most = max(values, key=lambda item: item.value)
-    total = f"{format.byte_rate(sum(item.value for item in values))}"
+    most = figures.worst()
+    total = format.byte_rate(sum(reported))
     if most.value <= 0:
         return Resource(title, total)
     return Resource(title, total, f"↑ {format.size_compact(most.value)}/s", most.name, most.key)

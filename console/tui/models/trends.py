@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from ...core.derived import Derived, InBackground
 from ...core.store import GpuKey, NicKey, Store
 from ...core.store.steps import StepObservation
-from ...text.nodeset_fold import fold
 from .heat_map import index_of, uuid_of
 from .job_ranks import JobSummary, RankListRow
+from .node_summary import folded
 from .resources import Resource, resources
 
 if TYPE_CHECKING:
+    from ...analysis.topology.classes import NodeClass
     from ...core.metric_history import MetricHistory, Series
     from ..snapshot import ScreenSnapshot
 
@@ -35,9 +36,9 @@ BIN_S: Final = 5
 BINS: Final = 60
 #: Values at the end that are folded again each time: records of the last ten seconds may be late.
 _OPEN_BINS: Final = 3
-#: Seconds between two folds, GPUs from which on they run in a thread, and the pause after one in multiples of its
-#: duration: at most a fiftieth of a core.
-_EVERY_S, _MANY_GPUS, _PAUSE = 0.1, 1_024, 49.0
+#: GPUs from which on folds run in a thread, and the pause after one in multiples of its duration: at most a fiftieth
+#: of a core.
+_MANY_GPUS, _PAUSE = 1_024, 49.0
 #: Seconds. A newest value that is older is not the present one.
 _PRESENT_S: Final = 15
 #: Steps of a job that are looked at: five minutes of them where a step takes two seconds.
@@ -107,8 +108,8 @@ class OverviewFold:
         self._kept: dict[tuple[str, str], tuple[object, int, Floats]] = {}  # group: identity, last bin, values
         sources = [store.gpus.changed_since, store.nodes.changed_since, store.ranks.changed_since]
         self._derived = Derived(
-            store, sources, self._prepare, Overview(), every_s=_EVERY_S, size=lambda: len(store.gpus),
-            thread_above=_MANY_GPUS, pause=_PAUSE,
+            store, sources, self._prepare, Overview(), size=lambda: len(store.gpus), thread_above=_MANY_GPUS,
+            pause=_PAUSE,
         )  # fmt: skip
 
     @property
@@ -137,13 +138,13 @@ class OverviewFold:
         self._bin = newest = frame.second // BIN_S
         if history is None:
             return lambda: Overview((), resources(frame))
-        groups = [*_jobs(frame, self._store), *_classes(frame, self._store)]
+        classes = frame.topology.fleet.classes
         steps = {job.job: self._steps(job, frame.now) for job in frame.jobs.jobs}
         kept, self._kept = self._kept, {}
 
         def work() -> Overview:
             made = []
-            for group in groups:
+            for group in (*_jobs(frame, self._store), *_classes(frame, classes, self._store)):
                 before = kept.get((group.kind, group.key))
                 values = _folded(history, group, newest, before)
                 self._kept[group.kind, group.key] = (group.identity, newest, values)
@@ -183,9 +184,8 @@ def _jobs(frame: ScreenSnapshot, store: Store) -> Iterator[Members]:
         yield Members("job", job.job, job.title, own, tuple(sorted(gpus)), _ports(store, own))
 
 
-def _classes(frame: ScreenSnapshot, store: Store) -> Iterator[Members]:
+def _classes(frame: ScreenSnapshot, classes: Sequence[NodeClass], store: Store) -> Iterator[Members]:
     """Each class of nodes, largest first; all nodes as one before their devices are known."""
-    classes = frame.topology.fleet.classes
     named = {node for made in classes for node in made.nodes}
     for made in classes:
         yield _class_members(frame, store, f"class {made.name}" if len(classes) > 1 else "", made.nodes)
@@ -196,7 +196,7 @@ def _classes(frame: ScreenSnapshot, store: Store) -> Iterator[Members]:
 
 def _class_members(frame: ScreenSnapshot, store: Store, name: str, nodes: tuple[str, ...]) -> Members:
     gpus = tuple(key for node in nodes for key in _gpus_of(frame, node))
-    return Members("class", nodes[0], f"{name} {fold(nodes)}".strip(), nodes, gpus, _ports(store, nodes))
+    return Members("class", nodes[0], f"{name} {folded(nodes)}".strip(), nodes, gpus, _ports(store, nodes))
 
 
 def _nodes_of(rows: Iterable[RankListRow]) -> tuple[str, ...]:
