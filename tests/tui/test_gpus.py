@@ -12,6 +12,7 @@ from waiting import screen, shows, until
 from gconsole.core.store import Store
 from gconsole.present.spans import as_text
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from gconsole.tui.app import ConsoleApp
 from gconsole.tui.models.heat_map import HEAT_METRICS, peer_range
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.gpus.model import GpuRows, ranks_on
@@ -24,6 +25,11 @@ UTIL = HEAT_METRICS[0]
 
 def frame_of(cluster: FakeCluster) -> ScreenSnapshot:
     return SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None).build()
+
+
+def pointed(app: ConsoleApp) -> str:
+    """The cell under the cursor of the map, as its heading names it."""
+    return "".join(span.text for span in app.view._under_cursor(app.frames.frame))
 
 
 def rows_of(cluster: FakeCluster):
@@ -246,6 +252,32 @@ class TestTheHeatMap:
             heat = app.query_one(HeatMap)
             assert heat.line_count() <= heat.size.height
             assert all(row.node[-3:] in screen(app) for row in heat.rows)
+
+    async def test_where_bars_of_all_gpus_do_not_fit_a_cell_is_a_node_and_enter_opens_its_gpus(self):
+        cluster = FakeCluster(*(f"node{number:03}" for number in range(1, 301)))
+        cluster.up()
+        cluster.gpus(util=[97.0] * 8)
+        cluster.gpus("node250", util=[97.0] * 7 + [3.0])
+        cluster.lose("node120")
+        app = cluster.app()
+        async with running(app, size=(120, 30)) as pilot:
+            heat = app.query_one(HeatMap)
+            await until(pilot, lambda: sum(len(row.cells) for row in heat.rows) == 300)
+            assert "node120" in pointed(app), "a lost node is the worst"
+            await pilot.press("right")
+            assert "node250 3 %" in pointed(app), "then one with a GPU that is far from the others"
+            await pilot.press("enter")
+            await until(pilot, lambda: heat.rows[0].node == "node250" and len(heat.rows[0].cells) == 8)
+            await pilot.press(*["right"] * 7)
+            assert "node250 gpu7 3 %" in pointed(app)
+            await pilot.press("escape")
+            await until(pilot, lambda: len(heat.rows[0].cells) > 8)
+            assert "node250" in pointed(app)
+            cluster.gpus("node030", util=[97.0] * 7 + [1.0])
+            await until(pilot, lambda: heat.rows[0].cells[1:4].count(heat.rows[0].cells[1]) < 3)
+            assert "node250" in pointed(app), "the cursor stays on its node when others become worse"
+            await pilot.press("enter", "enter")
+            await until(pilot, lambda: app.views.current == "gpus")
 
     async def test_outlier_gpu_has_a_glyph_in_the_heat_map(self):
         app = pod().app()

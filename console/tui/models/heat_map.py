@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from ...core.store import GpuKey, GpuNow, NodeNow
 from ...core.versioned_table import Table
-from ...present.spans import Span, Status
+from ...present.spans import BY_WEIGHT, GLYPHS, Span, Status
 from ...records.metrics import HEAT, HeatRange, Metric
 from ...text import format
 from ...text.cells import width_of
@@ -122,6 +123,86 @@ def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
     if value is None:
         return HeatRow(node.name, node.status, note=_note(node))
     return HeatRow(node.name, node.status, (HeatCell(format.whole(value), _level(value / 100)),))
+
+
+def node_cell(node: NodeSummary, gpus: Sequence[GpuNow], metric: HeatMetric, peers: PeerRange | None) -> HeatCell:
+    """One cell for a node: its GPU that is farthest from all others, if that is far, else the median of its GPUs.
+
+    The mark of a node that is not ok comes first.
+    """
+    mark = "" if node.status == "ok" else GLYPHS[node.status]
+    values = sorted((value, index) for index, gpu in enumerate(gpus) if (value := metric.read(gpu)) is not None)
+    if not values:
+        return HeatCell(format.UNKNOWN, None, mark)
+    value, index = values[len(values) // 2]
+    if peers is not None and node.fresh:
+        middle = peers.middle
+        farthest = max(values[0], values[-1], key=lambda item: abs(item[0] - middle))
+        side = peers.side(farthest[0])
+        if side:
+            (value, index), mark = farthest, mark or side
+    return HeatCell(metric.heat.format(value)[:3], _level(metric.level(value, gpus[index])), mark)
+
+
+#: Position of the cell that stands for a whole node: beyond those of its GPUs.
+WHOLE_NODE: Final = 1 << 16
+#: Order of the cells of nodes: by status, then those with a GPU that is far from the others, then as in hosts.toml.
+_PLAIN = len(BY_WEIGHT)
+
+
+class NodeCells:
+    """The map of many nodes: lines of cells, one a node, worst first; above them the GPUs of the `opened` node."""
+
+    def __init__(self) -> None:
+        self.opened: str | None = None
+        self._order: list[str] = []
+        self._per_line = 1
+
+    def lines(self, rows: Sequence[HeatRow], width: int) -> list[HeatRow]:
+        """The rows of the map; `rows` have one cell each, except that of the opened node."""
+        places = {row.node: place for place, row in enumerate(rows)}
+        if self.opened not in places:
+            self.opened = None
+        ordered = sorted(rows, key=_weight)
+        self._order = [row.node for row in ordered]
+        self._per_line = max(1, width - len(str(len(rows))) - 4)
+        lines = [rows[places[self.opened]]] if self.opened is not None else []
+        for first in range(0, len(ordered), self._per_line):
+            part = ordered[first : first + self._per_line]
+            lines.append(HeatRow(f"#{first + 1}", "ok", tuple(map(_summed, part))))
+        return lines
+
+    def target(self, line: str, cell: int) -> tuple[str, int] | None:
+        """Node and GPU position of a cell of the map; the position of one that stands for a node is `WHOLE_NODE`."""
+        if line == self.opened:
+            return line, cell
+        if not line.startswith("#"):  # as no node's name does
+            return None
+        place = int(line[1:]) - 1 + cell
+        return (self._order[place], WHOLE_NODE) if place < len(self._order) else None
+
+    def place(self, node: str, cell: int) -> tuple[int, int]:
+        """Line and cell of the map that show this; the first ones where the node is gone."""
+        if node == self.opened and cell != WHOLE_NODE:
+            return 0, cell
+        if node not in self._order:
+            return 0, 0
+        line, column = divmod(self._order.index(node), self._per_line)
+        return line + (self.opened is not None), column
+
+
+def _weight(row: HeatRow) -> int:
+    if row.status != "ok":
+        return BY_WEIGHT.index(row.status)
+    return _PLAIN - any(cell.apart for cell in row.cells)
+
+
+def _summed(row: HeatRow) -> HeatCell:
+    """The cell of a node in a line of nodes."""
+    mark = next((cell.apart for cell in row.cells if cell.apart), "" if row.status == "ok" else GLYPHS[row.status])
+    reported = sorted((cell for cell in row.cells if cell.level is not None), key=lambda cell: cell.level or 0)
+    middle = reported[len(reported) // 2] if reported else _UNKNOWN
+    return middle._replace(apart=mark)
 
 
 def _note(node: NodeSummary) -> str:
@@ -272,10 +353,18 @@ def plan(rows: Sequence[HeatRow], width: int, height: int) -> HeatLayout:
 def lines_for_map(rows: Sequence[HeatRow], width: int) -> tuple[int, int]:
     """Lines in which all rows fit with a number per GPU, and with a bar per GPU."""
     gpus = max((len(row.cells) for row in rows), default=1) or 1
-    names = tuple(row.node for row in rows)
+    return _lines_of(tuple(row.node for row in rows), gpus, width)
 
+
+def lines_of_bars(names: tuple[str, ...], gpus: int, width: int) -> int:
+    """Lines in which nodes of these names fit with a bar for each of `gpus` GPUs."""
+    return _lines_of(names, max(1, gpus), width)[1]
+
+
+@lru_cache(8)
+def _lines_of(names: tuple[str, ...], gpus: int, width: int) -> tuple[int, int]:
     def lines(labels: tuple[str, ...], cell: int) -> int:
-        return -(-len(rows) // max(1, (width + GAP) // (_plan(labels, 1, cell, gpus).node_width + GAP)))
+        return -(-len(names) // max(1, (width + GAP) // (_plan(labels, 1, cell, gpus).node_width + GAP)))
 
     return lines(names, _FIGURE_WIDTHS[-2]), lines(_without_prefix(names), _BAR_WIDTH)
 

@@ -50,12 +50,13 @@ class HeatMap(LineView):
         self._changed_by: dict[LineFilter, bool] = {}
         self._heads: dict[int, tuple[Status, tuple[Segment, Segment]]] = {}  # place: status, label and mark
 
-    def show(self, rows: Sequence[HeatRow], scale: HeatScale) -> None:
-        """Show these rows; unchanged rows are not repainted."""
+    def show(self, rows: Sequence[HeatRow], scale: HeatScale, cursor: tuple[int, int] | None = None) -> None:
+        """Show these rows; unchanged rows are not repainted. `cursor`: its new row and GPU position."""
         if scale != self.scale:
             self.scale = scale
             self.forget()
         self.rows = tuple(rows)
+        self._row, self._gpu = cursor or (self._row, self._gpu)
         self._row = min(self._row, max(0, len(self.rows) - 1))
         self._arrange()
         self.changed()
@@ -222,7 +223,8 @@ class HeatMap(LineView):
         self._changed_by.clear()
         self._segments.clear()
 
-    def _stand(self, row: int, gpu: int) -> None:
+    def stand(self, row: int, gpu: int) -> None:
+        """Move the cursor to a cell."""
         if not self.rows:
             return
         self._row = min(max(row, 0), len(self.rows) - 1)
@@ -234,26 +236,26 @@ class HeatMap(LineView):
 
     def step(self, by: int) -> None:
         """Move the cursor `by` nodes down."""
-        self._stand(self._row + by, self._gpu)
+        self.stand(self._row + by, self._gpu)
 
     def action_right(self) -> None:
         beyond = self._row + self._plan.lines
         if self._gpu + 1 < len(self.rows[self._row].cells if self.rows else ()):
-            self._stand(self._row, self._gpu + 1)
+            self.stand(self._row, self._gpu + 1)
         elif beyond < len(self.rows):
-            self._stand(beyond, 0)
+            self.stand(beyond, 0)
 
     def action_left(self) -> None:
         if self._gpu > 0:
-            self._stand(self._row, self._gpu - 1)
+            self.stand(self._row, self._gpu - 1)
         elif self._row >= self._plan.lines:
-            self._stand(self._row - self._plan.lines, self._plan.gpus - 1)
+            self.stand(self._row - self._plan.lines, self._plan.gpus - 1)
 
     def action_top(self) -> None:
-        self._stand(0, 0)
+        self.stand(0, 0)
 
     def action_bottom(self) -> None:
-        self._stand(len(self.rows) - 1, self._gpu)
+        self.stand(len(self.rows) - 1, self._gpu)
 
     def _at(self, event: events.MouseEvent) -> tuple[int, int] | None:
         """Row and GPU position under the mouse; None outside of the nodes."""
@@ -271,7 +273,7 @@ class HeatMap(LineView):
         if cell is None:
             return
         before = self.selected
-        self._stand(*cell)
+        self.stand(*cell)
         if event.chain > 1 and before == self.selected:
             self.action_open()
 

@@ -16,11 +16,15 @@ from ...models.detail import PageItem
 from ...models.export_table import ExportTable
 from ...models.heat_map import (
     HEAT_METRICS,
+    WHOLE_NODE,
     HeatRow,
+    NodeCells,
     PeerRange,
     heat_row,
     host_row,
     lines_for_map,
+    lines_of_bars,
+    node_cell,
     peer_range,
     pointed_spans,
     uuid_of,
@@ -49,8 +53,8 @@ WIDE = 100
 _TALL = 28
 #: Events that are shown at most, and the share of the height that numbers in the map may fill.
 _EVENTS, _MAP_SHARE = 60, 0.6
-
-
+#: Nodes from which on the map may have one cell per node; fewer scroll, with their names.
+_MANY_NODES = 128
 #: Cells between the two columns.
 _GUTTER = 2
 
@@ -86,6 +90,7 @@ class OverviewView(View):
         self._peers: PeerRange | None = None
         self._peers_due = 0  # console time of the last comparison, ns
         self._rows: dict[str, tuple[object, HeatRow]] = {}
+        self._cells: NodeCells | None = None  # where the GPUs of all nodes do not fit
         self._placed: tuple[object, ...] = ()  # where the panels are
         self._written: dict[str, tuple[object, ...]] = {}  # what the parts were written from
         self._trends_height = 1
@@ -129,7 +134,7 @@ class OverviewView(View):
             )
         )
         self._compare(frame)
-        self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.heat.scale)
+        self._show_map(frame, right - 1)
         self._head(frame)
         figures = frame.overview
         self._resource_list.show(resource_lines(figures.resources if figures else (), right))
@@ -175,19 +180,42 @@ class OverviewView(View):
             fresh = (gpu for node in frame.fleet.nodes if node.fresh for gpu in frame.gpus.of(node.name))
             self._peers = peer_range(fresh, self._metric, self._peers)
 
+    def _show_map(self, frame: ScreenSnapshot, width: int) -> None:
+        """A cell for each GPU, or for each node where these do not fit the height of the view; the cursor stays."""
+        names = tuple(node.name for node in frame.fleet.nodes)
+        gpus = max((len(frame.gpus.of(name)) for name in names), default=0)
+        chosen = self._chosen
+        if len(names) < _MANY_NODES or lines_of_bars(names, gpus, width) <= self.size.height:
+            self._cells = None
+        elif self._cells is None:
+            self._cells, chosen = NodeCells(), None
+        rows = [self._heat_row(node, frame) for node in frame.fleet.nodes]
+        cursor = None
+        if self._cells is not None:
+            rows = self._cells.lines(rows, width)
+            cursor = self._cells.place(*chosen) if chosen is not None else (0, 0)
+        self._heat.show(rows, self._metric.heat.scale, cursor)
+
     def _heat_row(self, node: NodeSummary, frame: ScreenSnapshot) -> HeatRow:
         """The row of a node; the previous one if nothing in it changed."""
         host = None
         now = frame.nodes.get(node.name)
         if not frame.gpus and now and now.host:
             host = now.host.seq
+        is_cell = self._cells is not None and self._cells.opened != node.name
         basis = (
             frame.gpus.version(node.name), host, self._metric.name, self._peers, node.status, node.word, node.reason,
+            is_cell,
         )  # fmt: skip
         cached = self._rows.get(node.name)
         if cached is None or cached[0] != basis:
             gpus = frame.gpus.of(node.name)
-            row = heat_row(node, gpus, self._metric, self._peers) if frame.gpus else host_row(node, now)
+            if not frame.gpus:
+                row = host_row(node, now)
+            elif is_cell:
+                row = HeatRow(node.name, node.status, (node_cell(node, gpus, self._metric, self._peers),))
+            else:
+                row = heat_row(node, gpus, self._metric, self._peers)
             cached = self._rows[node.name] = (basis, row)
         return cached[1]
 
@@ -201,16 +229,20 @@ class OverviewView(View):
             return
         sim = (Span(" "), Span(" SIM ", "badge-warning")) if frame.gpus.simulated else ()
         metric = (Span(self._metric.heat.title, "text"), Span(f" {self._metric.heat.unit}", "muted"))
-        self._heat_panel.head("GPU", (*metric, *sim), self._under_cursor(frame))
+        folded = (Span("  1 cell per node, worst first", "muted"),) if self._cells is not None else ()
+        self._heat_panel.head("GPU", (*metric, *folded, *sim), self._under_cursor(frame))
 
     def _under_cursor(self, frame: ScreenSnapshot) -> tuple[Span, ...]:
         """Name and metrics of the cell under the cursor."""
-        pointed = self._heat.pointed
+        pointed = self._target(self._heat.pointed)
         if pointed is None:
             return ()
         node, place = pointed
         gpus = frame.gpus.of(node)
         row = self._rows[node][1] if node in self._rows else None
+        if place == WHOLE_NODE and row is not None and row.cells:
+            unit = self._metric.heat.unit if frame.gpus else "%"
+            return (Span(f"{node} ", "muted"), Span(f"{row.cells[0].text} {unit}", "text"))
         if row is None or place >= len(row.cells):
             return (Span(node, "muted"),)
         if place >= len(gpus):
@@ -284,7 +316,7 @@ class OverviewView(View):
         """The node, GPU or job, or the culprits of a finding, or else its id."""
         report = self._focused_list
         if report is None:
-            return self._heat.selected[0] if self._heat.selected else ""
+            return self._chosen[0] if self._chosen is not None else ""
         chosen = report.selected
         if report in (self._verdict_list, self._finding_list) and isinstance(chosen, tuple):
             id, culprits, _ = chosen
@@ -299,12 +331,47 @@ class OverviewView(View):
         if self._frame is not None:
             self._head(self._frame)
 
+    @property
+    def _chosen(self) -> tuple[str, int] | None:
+        """Node and GPU position under the cursor of the map; `WHOLE_NODE` on a cell that stands for a node."""
+        return self._target(self._heat.selected)
+
+    def _target(self, cell: tuple[str, int] | None) -> tuple[str, int] | None:
+        """The node and GPU position of a cell of the map."""
+        return cell if self._cells is None or cell is None else self._cells.target(*cell)
+
+    def _open_row(self, node: str | None) -> None:
+        """Show the GPUs of a node above the cells of all nodes; None closes them."""
+        if self._cells is None or self._frame is None:
+            return
+        chosen = (node, 0) if node is not None else (self._cells.opened or "", WHOLE_NODE)
+        self._cells.opened = node
+        self._show_again()
+        self._heat.stand(*self._cells.place(*chosen))
+
+    def on_escape(self) -> bool:
+        """Close the GPUs of the opened node."""
+        if self._cells is None or self._cells.opened is None:
+            return False
+        self._open_row(None)
+        return True
+
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        """Open the page of a node or a GPU; other details are shown in a dialog."""
+        """Open the row of a node, the page of a node or a GPU; other details are shown in a dialog."""
+        chosen = self._chosen
+        if event.view is self._heat and chosen is not None and chosen[1] == WHOLE_NODE and self._has_row(chosen[0]):
+            event.stop()
+            self._open_row(chosen[0])
+            return
         page = self._page_under_cursor(event.view)
         if page is not None:
             event.stop()
             self.open_page(*page)
+
+    def _has_row(self, node: str) -> bool:
+        """Whether the GPUs of a node can be opened as a row, and are not yet."""
+        is_opened = self._cells is not None and self._cells.opened == node
+        return self._frame is not None and bool(self._frame.gpus.of(node)) and not is_opened
 
     def _page_under_cursor(self, view: LineView) -> tuple[str, str | None] | None:
         """The node, or the node and the GPU, whose page Enter opens in this part."""
@@ -323,7 +390,7 @@ class OverviewView(View):
 
     def _chosen_gpu(self) -> GpuKey | None:
         """The GPU under the cursor of the map."""
-        chosen = self._heat.selected
+        chosen = self._chosen
         if self._frame is None or chosen is None:
             return None
         gpus = self._frame.gpus.of(chosen[0])
@@ -331,7 +398,7 @@ class OverviewView(View):
 
     def _is_bare(self, node: str | None) -> bool:
         """Whether the cursor is on a node without a GPU."""
-        chosen = self._heat.selected
+        chosen = self._chosen
         return self._frame is None or chosen is None or chosen[1] >= len(self._frame.gpus.of(node or ""))
 
     def export_tables(self) -> Sequence[ExportTable]:
@@ -343,7 +410,7 @@ class OverviewView(View):
         rows = GpuRows().rows(frame.fleet, frame.gpus, ranks, frame.findings, None, frame.nodes)
         columns = ("node", "gpu", "util", "mem", "power", "temp")
         tables = [ExportTable(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
-        chosen = self._heat.selected
+        chosen = self._chosen
         under = [row for row in rows if chosen is not None and row.summary.name == chosen[0]]
         if chosen is not None and under:
             tables.append(ExportTable(f"Selected: {KIND.counted(len(under))} of {chosen[0]}", KIND, under, columns))
@@ -357,7 +424,7 @@ class OverviewView(View):
         chosen = self._resource_list.selected
         if self._resource_list.has_focus and isinstance(chosen, PageItem):
             return str(chosen.key[0] if isinstance(chosen.key, tuple) else chosen.key)
-        return self._heat.selected[0] if self._heat.has_focus and self._heat.selected else None
+        return self._chosen[0] if self._heat.has_focus and self._chosen is not None else None
 
     def detail_provider(self) -> DetailProvider | None:
         """Details of the node, job, finding or GPU under the cursor."""
@@ -373,7 +440,7 @@ class OverviewView(View):
         for report in (self._trend_list, self._resource_list, self._event_list):
             if report.has_focus:
                 return _detail_of(report.selected)
-        chosen = self._heat.selected
+        chosen = self._chosen
         return None if chosen is None else lambda frame: gpu_in(frame, *chosen) or node_in(frame, chosen[0])
 
 
