@@ -84,6 +84,7 @@ class Fleet:
             self.add_node(node)
         self._clocks.start()
         self._pod_events.start()
+        self._sweep.start()
 
     def add_node(self, node: NodeConfig) -> None:
         """Begin to connect to one more node."""

@@ -6,6 +6,7 @@ Records are decoded from bytes, as from a fleet; every value of every node chang
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import statistics
 import sys
@@ -17,6 +18,7 @@ import msgspec
 
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
+from gconsole.fleet.gc_sweep import GcSweep
 from gconsole.records import AgentCost, Gpu, GpuInfo, Host, Node, NodeState, Rank, RankStat, Record, decode  # fmt: skip
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.widgets.record_grid import RecordGrid
@@ -187,6 +189,9 @@ def _live(nodes: int, measured_s: float, keys: int) -> tuple[dict[str, float], l
 
 async def _watch(fleet: Fleet, measured_s: float, keys: int) -> tuple[dict[str, float], list[float], list[float]]:
     app, shares = fleet.app(), {}
+    gc.freeze()  # as the console does at its start
+    sweep = GcSweep()  # as a fleet does
+    sweep.start()
     async with app.run_test(size=SIZE):
         feeding = asyncio.create_task(_feed(fleet))
         for view, key in VIEWS.items():
@@ -205,6 +210,7 @@ async def _watch(fleet: Fleet, measured_s: float, keys: int) -> tuple[dict[str, 
             delays.append(delay)
             cpu_ms.append(cpu)
         feeding.cancel()
+    sweep.close()
     return shares, delays, cpu_ms
 
 

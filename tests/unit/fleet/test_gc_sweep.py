@@ -63,3 +63,24 @@ async def test_a_sweep_that_took_long_is_followed_by_a_long_pause(
     assert sweep._timer is not None
     assert sweep._timer.when() - asyncio.get_running_loop().time() > 3600
     sweep.close()
+
+
+async def test_old_objects_are_collected_by_time_while_a_fleet_runs(
+    no_collector: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc_sweep, "EVERY_S", 0.01)
+    monkeypatch.setattr(gc_sweep, "PAUSE", 0)
+    before = gc.get_threshold()
+    fleet = Fleet(Config(cluster="c", nodes=()), Hub())
+    await fleet.start()
+    try:
+        assert gc.get_threshold()[:2] == before[:2]
+        assert gc.get_threshold()[2] > 1_000_000, "not by the number of allocated objects"
+        for _ in range(2):
+            left = weakref.ref(CyclicObject())
+            async with asyncio.timeout(20):
+                while left() is not None:  # noqa: ASYNC110 - a weak reference has no event
+                    await asyncio.sleep(0.01)
+    finally:
+        await fleet.stop()
+    assert gc.get_threshold() == before
