@@ -405,6 +405,14 @@ class TestThePath:
             await pilot.pause()
         assert names_in(folder) == []
 
+    async def test_escape_at_the_instant_at_which_the_file_is_written_ends_nothing(self, folder: Path):
+        app = demo().app()
+        async with running(app, size=SIZE) as pilot:
+            dialog = await open_export(pilot, "2")
+            dialog.dismiss()
+            await dialog._save(replace=False)  # as a worker that is not yet cancelled
+            await until(pilot, lambda: len(app.screen_stack) == 1)
+
     async def test_export_dialog_fits_a_small_terminal(self):
         async with pod().app().run_test(size=(60, 20), notifications=True) as pilot:
             await open_export(pilot, "2")

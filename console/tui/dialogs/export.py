@@ -196,14 +196,16 @@ class ExportDialog(Dialog[None]):
                 write = atomic_files.write_atomically if replace else atomic_files.write_new
                 await asyncio.shield(asyncio.to_thread(write, path, data))
         except FileExistsError:
-            self._confirm_replace(path)
+            if self.is_current:
+                self._confirm_replace(path)
         except OSError as error:
             self._show_error(_why(error, path))
         except SessionError as error:
             self._show_error(str(error))
         else:
             self.folder = str(path.parent) if path.is_absolute() else str(path.parent).removeprefix(".")
-            self.dismiss()
+            if self.is_current:  # else Escape came while the file was written
+                self.dismiss()
             self.app.notify(f"saved {item.name} as {format.name}: {path.absolute()}", timeout=6, markup=False)
 
     def _path(self) -> Path | None:
