@@ -12,7 +12,7 @@ import click
 
 from ..demo.ring import HANGS
 from .main import EXIT_NOTHING
-from .options import capture_order, capturing, duration_option
+from .options import capture_order, capturing, duration_option, linear_option
 from .terminal import print_text
 
 #: Seconds. While the job is watched it makes visible progress before it hangs.
@@ -34,9 +34,11 @@ HANG_AFTER_S = 10.0
     help="Make the job hang after 10 s, or at the end of a batch that is not longer; a batch then diagnoses it.",
 )
 @capturing
+@linear_option
 def demo(
     nodes: int, ranks: int, gpus: int, batch: bool, hang: str | None, for_s: float | None, output: str | None,
     capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
+    linear: bool,
 ) -> int:  # fmt: skip
     """Try gconsole on a local demo cluster with a running job.
 
@@ -53,10 +55,11 @@ def demo(
         raise click.UsageError("--for, -o, --capture and --diagnose require --batch")
     if hang and ranks < 3:
         raise click.UsageError("--hang requires at least 3 ranks: with 2, the culprit is ambiguous")
-    if not batch and not os.environ.get("TEXTUAL_DRIVER"):  # before anything is started
-        from .terminal import require_terminal
+    if not (batch or linear or os.environ.get("TEXTUAL_DRIVER")):  # before anything is started
+        from .terminal import is_line_terminal, require_terminal
 
-        require_terminal("gconsole demo --batch")
+        if not is_line_terminal():
+            require_terminal("gconsole demo --batch")
     is_diagnosed = diagnose or (batch and hang is not None and not capture)
     order = capture_order(capture, is_diagnosed, samples, every, native, names)
     from ..config import load
@@ -77,7 +80,7 @@ def demo(
 
             with _hanging_later(cluster.trigger_hang if hang and is_watched else None):
                 if not batch:
-                    return run_tui(config, remember=False)
+                    return run_tui(config, remember=False, linear=linear)
                 return run_batch(config, for_s=for_s or 0.0, output=output, order=order, before=before)
     except DemoError as error:
         print_text(f"gconsole: {error}", err=True)

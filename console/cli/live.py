@@ -36,6 +36,7 @@ from .options import usage_errors
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
 from .terminal import (
     clear_inherited_size,
+    is_line_terminal,
     is_terminal_output,
     overwrite_line,
     print_text,
@@ -52,14 +53,19 @@ BLACK_BOX_S = 60.0
 
 def run_tui(
     config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True, target: str = "",
-    place: Destination | None = None,
+    place: Destination | None = None, linear: bool = False,
 ) -> int:  # fmt: skip
     """Run the TUI until the user quits; returns the exit code. Raises UsageError without a terminal.
 
     `read` reloads the configuration after its file was saved. `remember`: persist the UI layout. `target` is what the
-    links to the screen name, `place` where it begins.
+    links to the screen name, `place` where it begins. `linear`, and a terminal without cursor movement: statements and
+    commands on lines of text take its place.
     """
     if is_terminal_output():
+        if linear or is_line_terminal():
+            from .linear.session import run_linear
+
+            return run_linear(config)
         require_terminal("gconsole batch TARGET")
         clear_inherited_size()
     from ..tui.app import ConsoleApp
@@ -252,7 +258,7 @@ def _writer(path: Path | None) -> RecordWriter | None:
 
 
 def on_signals() -> asyncio.Future[None]:
-    """A future that completes on SIGINT or SIGTERM."""
+    """A future that completes on SIGINT, SIGTERM or SIGHUP."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()
 
@@ -260,7 +266,7 @@ def on_signals() -> asyncio.Future[None]:
         if not interrupted.done():
             interrupted.set_result(None)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, interrupt)
     return interrupted
 

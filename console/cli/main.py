@@ -240,6 +240,7 @@ def _add_json(command: click.Command) -> None:
 
 
 _AS_JSON = "gconsole.json"
+_LINEAR = "--linear"
 
 
 class Commands(click.Group):
@@ -259,13 +260,16 @@ class Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without arguments, use ./hosts.toml. Raises FirstStart if it does not exist."""
-        options = args[2:] if args[:1] == _VIA.opts else args
-        if set(options) <= set(_TRUST.opts) and not ctx.resilient_parsing:
+        """Without a TARGET, use ./hosts.toml. Raises FirstStart if it does not exist."""
+        via, rest = (args[:2], args[2:]) if args[:1] == _VIA.opts else ([], args)
+        if set(rest) <= {*_TRUST.opts, _LINEAR} and not ctx.resilient_parsing:
             if not Path(HOSTS).is_file():
                 raise FirstStart
-            require_consent(Path(HOSTS), HOSTS, is_trusted=bool(options))
-            args = [*args[: len(args) - len(options)], HOSTS]
+            require_consent(Path(HOSTS), HOSTS, is_trusted=not set(rest).isdisjoint(_TRUST.opts))
+            rest = [HOSTS, *(arg for arg in rest if arg == _LINEAR)]
+        if rest[:1] == [_LINEAR]:  # an option of `tui`
+            rest = ["tui", *rest]
+        args = [*via, *rest]
         return super().parse_args(ctx, args)
 
     def resolve_command(

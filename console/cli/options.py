@@ -93,6 +93,13 @@ def overrides_option(command: F) -> F:
     return _set_option(_via_option(cast(F, with_gateway)))
 
 
+#: Also without a terminal: statements go on after the end of the input.
+linear_option = click.option(
+    "--linear",
+    is_flag=True,
+    help="No screen: one statement a line, commands on lines of input; for screen readers and logs. "
+    "Default on a terminal without cursor movement (TERM=dumb).",
+)
 fail_on_option = click.option(
     "--fail-on",
     default="error",

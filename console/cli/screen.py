@@ -12,7 +12,7 @@ import click
 from ..text.documents import pretty
 from ..text.timespec import INSTANT_FORMS
 from .main import EXIT_INTERRUPTED
-from .options import json_option, load_target, session_argument, target, usage_errors
+from .options import json_option, linear_option, load_target, session_argument, target, usage_errors
 from .terminal import print_text, require_consent
 
 if TYPE_CHECKING:
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Press ? in the TUI to list all keys.")
 @target
-def tui(target: str, overrides: tuple[str, ...]) -> int:
+@linear_option
+def tui(target: str, overrides: tuple[str, ...], linear: bool) -> int:
     """Open the TUI.
 
     `gconsole TARGET` is equivalent, unless TARGET is the name of a subcommand.
     """
     from .live import run_tui
 
-    return run_tui(load_target(target, overrides), lambda: load_target(target, overrides, quiet=True), target=target)
+    config, read = load_target(target, overrides), partial(load_target, target, overrides, quiet=True)
+    return run_tui(config, read, target=target, linear=linear)
 
 
 @click.command()

@@ -14,10 +14,20 @@ import click
 
 from ..text.sanitize import printable, printable_utf8
 
+#: Values of TERM for terminals that cannot move the cursor.
+_WITHOUT_CURSOR: Final = ("dumb", "unknown")
+
 
 def is_terminal_output() -> bool:
     """Whether the TUI draws on this terminal, rather than in a browser (`gconsole serve`)."""
     return not os.environ.get("TEXTUAL_DRIVER")
+
+
+def is_line_terminal() -> bool:
+    """Whether a person types here, but nothing can draw: a terminal without cursor movement, or stderr elsewhere."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    return os.environ.get("TERM") in _WITHOUT_CURSOR or not sys.stderr.isatty()
 
 
 def require_terminal(instead: str) -> None:
@@ -25,7 +35,7 @@ def require_terminal(instead: str) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads stdin and draws on stderr
         raise click.UsageError(f"the TUI requires a terminal; without one, run: {instead}")
     term = os.environ.get("TERM")
-    if term in ("dumb", "unknown"):
+    if term in _WITHOUT_CURSOR:
         raise click.UsageError(f"TERM={term} does not support cursor movement; run: {instead}")
 
 
@@ -60,7 +70,6 @@ def require_consent(path: Path, name: str, *, is_trusted: bool) -> None:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             text = f"{name} was found in this folder, and sets {strict_modes.keys_of(named)}"
             raise click.UsageError(f"{text}; if you wrote it, run: gconsole --trust")
-        require_terminal("gconsole batch TARGET")  # no question before a screen that cannot open
         print_text(printable(f"{os.path.realpath(path)} was found in this folder, and sets:"), err=True)
         for setting in named:
             print_text(printable(f"  {setting.origin}  {setting.key} = {shown(setting.value)}"), err=True)

@@ -182,6 +182,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
     def draw_bars(self, frame: ScreenSnapshot) -> None:
         """Draw header and footer."""
+        self._follow_cursor()
         self._header.show(header_spans(frame.header, self.size.width))
         self._draw_footer()
 
@@ -200,7 +201,15 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if not self.frames.is_exiting:
+            self._follow_cursor()
             self.refresh_bindings()
+
+    def _follow_cursor(self) -> None:
+        """Put the terminal's cursor on the line that is selected: screen readers and magnifiers follow it."""
+        focused = self.focused
+        place = focused.cursor_place if isinstance(focused, LineView) else None
+        if place is not None:
+            self.cursor_position = place
 
     async def action_quit(self) -> None:
         """Quit; during a recording only at the second attempt."""

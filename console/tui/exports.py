@@ -23,8 +23,8 @@ from ..session.export.html_page import page_of
 from ..session.export.live_snapshot import live_snapshot
 from ..session.export.slice import SessionSlice, slice_session
 from ..session.export.stacks import STACK_FORMATS, StackFormat
+from ..session.record.selection import session_name
 from ..text import format
-from .controllers.recording import session_name
 from .models.export_table import ExportTable, as_csv, as_json, as_text
 
 #: Returns the text of a file; may be slow and run in a thread, because it reads nothing that changes.

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,17 +51,15 @@ def run_in_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
     return process.returncode, output.decode(), started
 
 
-@pytest.mark.parametrize(
-    ("args", "instead", "term"),
-    [
-        (["hosts.toml"], "gconsole batch TARGET", "dumb"), ([], "gconsole batch TARGET", "unknown"),
-        (["demo"], "gconsole demo --batch", "dumb"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("args", "instead"), [(["replay", "night"], "gconsole batch --from SESSION")])
 def test_terminal_without_cursor_movement_gets_an_alternative_and_exit_code_2(
-    args: list[str], instead: str, term: str, hosts_folder: Path
+    args: list[str], instead: str, hosts_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, output, started = run_in_terminal(*args, term=term)
+    term = "dumb"
+    session = hosts_folder / "night"
+    session.mkdir()
+    (session / "session.json").write_text("{}")
+    code, output, started = run_in_terminal("replay", str(session), term=term)
     assert code == 2
     assert f"TERM={term}" in output and instead in output.replace("\r\n", " ")
     assert "\x1b" not in output and "Traceback" not in output
@@ -102,6 +101,10 @@ def test_no_color_uses_no_colours_but_keeps_every_glyph(terminal: Tmux) -> None:
     assert parameters <= {"0", "1", "2", "7", "22", "27", "39", "49"}, "beside bold, dim, reversed: the terminal's own"
     terminal.press("n")
     terminal.until("node▲", "agent")
+    end = time.monotonic() + 60
+    while "● ok" not in terminal.line_of_cursor():  # screen readers follow the cursor, not a colour
+        assert time.monotonic() < end, terminal.screen()
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("terminal", [{"LANG": "C", "LC_ALL": "C"}], indirect=True)

@@ -48,6 +48,11 @@ class Tmux:
         """Text of the screen; `styled` with the escape sequences of its colours."""
         return self._tmux("capture-pane", "-p", "-t", "it", *(["-e"] if styled else []))
 
+    def line_of_cursor(self) -> str:
+        """The line of the screen on which the terminal's cursor is."""
+        row = self._tmux("display-message", "-p", "-t", "it", "#{cursor_y}")
+        return self.screen().splitlines()[int(row)]
+
     def press(self, *keys: str) -> None:
         self._tmux("send-keys", "-t", "it", *keys)
 

@@ -24,7 +24,7 @@ from ...records import (
     Record,
 )
 from ...records.kinds import SPECS, identity, kind_of, names_where
-from ...text.format import comma_words
+from ...text.format import comma_words, file_stamp
 from ...text.timespec import TimeSpecError, duration_s
 from ..format.layout import SessionError
 from ..ndjson import METRIC_FAMILIES
@@ -146,6 +146,12 @@ class RecordRequest(NamedTuple):
     selection: Selection | None  # None: everything
     last_s: float | None = None
     since_s: float = 0.0
+
+
+def session_name(cluster: str, now: int) -> str:
+    """A default session name: cluster and time; `now` is console time in ns."""
+    plain = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in cluster)
+    return f"{plain.strip('-')[:40] or 'session'}-{file_stamp(now)}"
 
 
 def parse_record_request(text: str) -> RecordRequest:

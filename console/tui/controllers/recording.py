@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.control import ActiveRecording, BlackBoxStatus, Control, Selection
 from ...session.format.layout import SessionError
-from ...session.record.selection import parse_record_request
+from ...session.record.selection import parse_record_request, session_name
 from ...text import format
 from ...text.cells import clean
-from ...text.format import file_stamp
 from ..dialogs.prompts import Prompt
 from . import Controller
 
@@ -24,12 +23,6 @@ _TWICE_S: Final = 5.0
 SLOW_S: Final = 0.3
 #: Characters of a marker's note; the rest is cut.
 LONGEST_NOTE: Final = 500
-
-
-def session_name(cluster: str, now: int) -> str:
-    """A default session name: cluster and time; `now` is console time in ns."""
-    plain = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in cluster)
-    return f"{plain.strip('-')[:40] or 'session'}-{file_stamp(now)}"
 
 
 class RecordingController(Controller):

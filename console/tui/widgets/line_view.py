@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from textual import events
-from textual.geometry import Region, Size
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -77,6 +77,15 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def cursor_line(self) -> int | None:
         """The line that a resize keeps visible; None without a cursor."""
         return None
+
+    @property
+    def cursor_place(self) -> Offset | None:
+        """Where the cursor line begins on the screen; None without a visible one."""
+        line = self.cursor_line
+        first, last = self._visible()
+        if line is None or not first <= line < last:
+            return None
+        return self.content_region.offset + Offset(0, line - first + self.fixed)
 
     def step(self, by: int) -> None:
         """Move the cursor `by` lines down; without a cursor, scroll."""
