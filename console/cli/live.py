@@ -6,11 +6,12 @@ import asyncio
 import math
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from ..config import Config
 from ..config.diff import HostsFile
@@ -47,28 +48,33 @@ from .terminal import (
 if TYPE_CHECKING:
     from ..tui.models.destination import Destination
 
+#: A further cluster of the screen: its configuration, how to read it again, and how it was named.
+OtherTarget = tuple[Config, Callable[[], Config], str]
 #: Seconds. Shorter headless runs write no black box: they end before anybody could ask for it.
 BLACK_BOX_S = 60.0
 
 
 def run_tui(
     config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True, target: str = "",
-    place: Destination | None = None, linear: bool = False,
+    place: Destination | None = None, linear: bool = False, others: Sequence[OtherTarget] = (),
 ) -> int:  # fmt: skip
     """Run the TUI until the user quits; returns the exit code. Raises UsageError without a terminal.
 
     `read` reloads the configuration after its file was saved. `remember`: persist the UI layout. `target` is what the
     links to the screen name, `place` where it begins. `linear`, and a terminal without cursor movement: statements and
-    commands on lines of text take its place.
+    commands on lines of text take its place. `others` are further clusters.
     """
     if is_terminal_output():
         if linear or is_line_terminal():
             from .linear.session import run_linear
 
+            if others:
+                raise click.UsageError("lines of text are for one TARGET; run gconsole --linear once for each")
             return run_linear(config)
         require_terminal("gconsole batch TARGET")
         clear_inherited_size()
     from ..tui.app import ConsoleApp
+    from ..tui.controllers.clusters import ClusterSource
     from ..tui.keymap.file import keys_path, read_keys
     from ..tui.keymap.hints import every_action
     from ..tui.theme.catalog import ThemeCatalog
@@ -77,25 +83,37 @@ def run_tui(
     async def prompt(who: str, text: str) -> str | None:
         return await app.login_prompts.read_secret(who, text)
 
-    console = Console(config, prompt=prompt)
+    consoles: list[Console] = []
+    names: set[str] = set()
+
+    def source(config: Config, read: Callable[[], Config] | None, target: str) -> ClusterSource:
+        console = Console(config, prompt=prompt)
+        consoles.append(console)
+        is_kept = remember and config.cluster not in names  # two of one name would overwrite each other's file
+        names.add(config.cluster)
+        return ClusterSource(
+            console.store, console.fleet, config.cluster, [node.name for node in config.nodes],
+            staging=lambda: (console.fleet.staging.staged, console.fleet.staging.expected),
+            on_start=console.start,
+            hosts=HostsFile(config.path, read) if config.path and read else None,
+            publish=console.bus.publish_own,
+            ui_state=UiStateFile.of_cluster(config.cluster) if is_kept else None,
+            findings=console.findings, stalls=console.stalls,
+            target=str(config.path.absolute()) if config.path else target,
+        )  # fmt: skip
+
+    async def stop() -> None:
+        await asyncio.gather(*(console.stop() for console in consoles))
+
+    first = source(config, read, target)
     app = ConsoleApp(
-        console.store,
-        console.fleet,
-        cluster=config.cluster,
-        expected_nodes=[node.name for node in config.nodes],
-        staging=lambda: (console.fleet.staging.staged, console.fleet.staging.expected),
-        on_start=console.start,
-        on_stop=console.stop,
         themes=ThemeCatalog.of_this_user(),
-        hosts=HostsFile(config.path, read) if config.path and read else None,
-        publish=console.bus.publish_own,
         keys=read_keys(keys_path(), every_action()),
-        ui_state=UiStateFile.of_cluster(config.cluster) if remember else None,
         clipboard=config.console.clipboard,
-        findings=console.findings,
-        stalls=console.stalls,
-        target=str(config.path.absolute()) if config.path else target,
+        on_stop=stop,
         place=place,
+        others=[source(*other) for other in others],
+        **msgspec.structs.asdict(first),
     )
     freeze_imported_modules()
     app.run()

@@ -63,7 +63,8 @@ COMMANDS = {
 }
 
 _EPILOG = """\b
-TARGET: a hosts.toml, a node set (node[1-4],gpu-a or @group), slurm:JOBID, k8s:NAMESPACE/SELECTOR, or local.
+TARGET: a hosts.toml, @NAME of one in ~/.config/gconsole/clusters, a node set (node[1-4],gpu-a or @group),
+slurm:JOBID, k8s:NAMESPACE/SELECTOR, or local.
 Exit codes: 0 ok, 1 findings, 2 usage or configuration error, 3 partial coverage, 4 no node reachable, 5 internal error.
 Getting started: gconsole demo, or gconsole config init.
 """
@@ -278,9 +279,10 @@ class Commands(click.Group):
         """Insert `tui` before a first word that is not a subcommand."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             if len(args) > 1 and not args[1].startswith("-") and not ctx.resilient_parsing:
-                from .target_names import did_you_mean  # `tui` takes one TARGET: two words are a command
+                from .target_names import did_you_mean, is_plainly_a_target
 
-                raise click.UsageError(f"no command {args[0]}{did_you_mean(args[0])}", ctx)
+                if not is_plainly_a_target(args[0]):  # two words are a command, or several targets
+                    raise click.UsageError(f"no command {args[0]}{did_you_mean(args[0])}", ctx)
             args = ["tui", *args]
         return super().resolve_command(ctx, args)
 

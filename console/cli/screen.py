@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text.documents import pretty
+from ..text.sanitize import printable
 from ..text.timespec import INSTANT_FORMS
 from .main import EXIT_INTERRUPTED
-from .options import json_option, linear_option, load_target, session_argument, target, usage_errors
+from .options import json_option, linear_option, load_target, overrides_option, session_argument, usage_errors
 from .terminal import print_text, require_consent
 
 if TYPE_CHECKING:
@@ -22,17 +23,37 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Press ? in the TUI to list all keys.")
-@target
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@overrides_option
 @linear_option
-def tui(target: str, overrides: tuple[str, ...], linear: bool) -> int:
+def tui(targets: tuple[str, ...], overrides: tuple[str, ...], linear: bool) -> int:
     """Open the TUI.
 
-    `gconsole TARGET` is equivalent, unless TARGET is the name of a subcommand.
+    `gconsole TARGET` is equivalent, unless TARGET is the name of a subcommand. Of several TARGETs one is shown at a
+    time; Ctrl-N shows the next one, and a line has the worst finding of each other one.
     """
-    from .live import run_tui
+    from ..config import ConfigError, target_key
+    from .live import OtherTarget, run_tui
 
-    config, read = load_target(target, overrides), partial(load_target, target, overrides, quiet=True)
-    return run_tui(config, read, target=target, linear=linear)
+    keys = [target_key(target) for target in targets]
+    twice = next((target for number, target in enumerate(targets) if keys[number] in keys[:number]), None)
+    if twice is not None:
+        raise click.UsageError(f"{printable(twice)} is named twice")
+    loaded: list[OtherTarget] = []
+    errors: list[str] = []
+    for target in targets:
+        try:
+            config = load_target(target, overrides)
+        except (ConfigError, click.UsageError) as error:
+            if len(targets) == 1:
+                raise
+            errors.append(error.format_message() if isinstance(error, click.UsageError) else str(error))
+        else:
+            loaded.append((config, partial(load_target, target, overrides, quiet=True), target))
+    if errors:
+        raise click.UsageError("\n".join(errors))
+    (config, read, target), *others = loaded
+    return run_tui(config, read, target=target, linear=linear, others=others)
 
 
 @click.command()

@@ -43,6 +43,16 @@ def did_you_mean(word: str, more: Iterable[str] = ()) -> str:
     return f"; did you mean {printable(near)}?" if near else ""
 
 
+def is_plainly_a_target(word: str) -> bool:
+    """Whether a word cannot be a mistyped command: a file that exists, a named cluster or group, a set of nodes."""
+    from ..config import is_file_target
+    from ..fleet.scheduler_jobs import is_site_target
+
+    if is_file_target(word):
+        return Path(word).is_file() or word.startswith("@")
+    return word == "local" or is_site_target(word) or re.match(r"@\w|[\w.-]*\[", word) is not None
+
+
 def require_known_name(
     config: Config, target: str, *, what: str = "a file", more: Iterable[str] = (), is_strict: bool = False
 ) -> None:

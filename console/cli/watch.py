@@ -66,10 +66,10 @@ def watch(
 
 def _manage_unit(action: str, target: str, overrides: tuple[str, ...], cluster: str, session: str | None) -> int:
     """Print, write or remove the unit of a target; returns the exit code. Raises UsageError."""
-    from ..config.load import is_file_target
+    from ..config.load import is_file_target, named_cluster
     from ..monitor.alerting.systemd import UnitError, install, next_steps, unit_path, unit_text
 
-    named = str(Path(target).absolute()) if is_file_target(target) else target
+    named = str((named_cluster(target) or Path(target)).absolute()) if is_file_target(target) else target
     path = unit_path(named)
     try:
         if action == "uninstall":

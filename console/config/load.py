@@ -23,6 +23,7 @@ from .strict_modes import require_agreement
 
 _TARGET = Origin("target")
 _PREFIX = "GCONSOLE_"
+_NAMED_CLUSTER = re.compile(r"@[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 #: TARGET for this machine without SSH, and the transport of that name.
 LOCAL = "local"
 
@@ -32,16 +33,18 @@ def load(
 ) -> Config:
     """The complete configuration. Raises ConfigError.
 
-    `target` is a file (see `is_file_target`), a node set, or `local`: this machine without SSH. `flags` maps full names
-    to values, {"ssh.user": "ops"}; None is an absent flag, a text is parsed as the key's type. Precedence, lowest
-    first: defaults, the file's sections, its [[nodes]] entry, `user@…:port` in `hosts`, the environment, flags,
-    `user@host:port` in a TARGET that is a node set. An empty variable counts as unset; an unknown one is a warning.
+    `target` is a file (see `is_file_target`), `@NAME` of one (see `named_cluster`), a node set, or `local`: this
+    machine without SSH. `flags` maps full names to values, {"ssh.user": "ops"}; None is an absent flag, a text is
+    parsed as the key's type. Precedence, lowest first: defaults, the file's sections, its [[nodes]] entry,
+    `user@…:port` in `hosts`, the environment, flags, `user@host:port` in a TARGET that is a node set. An empty variable
+    counts as unset; an unknown one is a warning.
 
     `name`: default name of the cluster of a node set. Relative paths in the file are relative to its folder, all others
     to the working directory.
     """
     forced, warnings = _environment(environ)
     forced |= _flags(flags)
+    target = str(named_cluster(target) or target)
     if is_file_target(target):
         document = read(Path(target), target)
         return configure(document, check(document), forced, warnings)
@@ -72,8 +75,26 @@ def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:
     return tuple(nodes)
 
 
+def named_cluster(target: str) -> Path | None:
+    """The file of `@NAME` in the folder `clusters` of the user's configuration; None if there is none.
+
+    Other targets that begin with @ are groups of nodes.
+    """
+    if _NAMED_CLUSTER.fullmatch(target) is None:
+        return None
+    import platformdirs  # only for such names
+
+    file = platformdirs.user_config_path("gconsole") / "clusters" / f"{target[1:]}.toml"
+    return file if file.is_file() else None
+
+
 def is_file_target(target: str) -> bool:
-    """Whether TARGET is a file: it ends in .toml, has a "/" outside brackets, or exists and is not a folder."""
+    """Whether TARGET is a file: `@NAME` of one, or it ends in .toml, has a "/" outside brackets, or exists.
+
+    A folder is not one.
+    """
+    if named_cluster(target) is not None:
+        return True
     if target.endswith(".toml") or "/" in re.sub(r"\[[^\]]*\]", "", target):
         return True
     path = Path(target)
@@ -85,6 +106,7 @@ def is_file_target(target: str) -> bool:
 
 def target_key(target: str) -> str:
     """What identifies a TARGET among those of this machine: the resolved path of a file, else its text."""
+    target = str(named_cluster(target) or target)
     return os.path.realpath(target) if is_file_target(target) else target
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +25,7 @@ from ..text import logs
 from .base_app import BaseApp
 from .controllers.capture import CaptureController
 from .controllers.clipboard import ClipboardTarget, picture
+from .controllers.clusters import ClusterSource, ClusterSwitcher
 from .controllers.frames import RATE_HZ, FrameController, write_backlog
 from .controllers.jobs import JobController
 from .controllers.nodes import NodeController
@@ -36,12 +36,12 @@ from .dialogs.dialog import DetailDialog, LogDialog
 from .dialogs.export import ExportDialog
 from .dialogs.prompts import LoginPrompts
 from .exports import export_items
-from .keymap.actions import Action, bindings, in_scope, key_names
+from .keymap.actions import NEXT_CLUSTER, Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
 from .keymap.hints import ConsoleCommands, ConsolePalette, KeyGuide
 from .models.destination import Destination, as_link
 from .models.header import header_spans
-from .snapshot import ScreenSnapshot, SnapshotBuilder, Staging
+from .snapshot import ScreenSnapshot, Staging
 from .theme.catalog import ThemeCatalog
 from .ui_state import SAVE_EVERY_S, UiStateController, UiStateFile
 from .views.base import View
@@ -65,7 +65,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     user's. `findings` are evaluated while the screen runs; None in a replay, which has the recorded ones. `recorded`
     is the path of the session that is shown, which queries read instead of the store. `stalls` says which jobs to
     diagnose automatically. `app_actions` work in all views. `target` is what opened the screen, for links to it, and
-    `place` where it begins.
+    `place` where it begins. `others` are further clusters, of which keys show one at a time.
     """
 
     CSS_PATH = "console.tcss"
@@ -82,30 +82,64 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         clipboard: ClipboardTarget = "osc52", themes: ThemeCatalog | None = None, keys: OwnKeys = NO_KEYS,
         ui_state: UiStateFile | None = None, findings: FindingTracker | None = None, recorded: Path | None = None,
         stalls: StallWatch | None = None, app_actions: Sequence[Action] = tuple(in_scope("app")),
-        target: str = "", place: Destination | None = None,
+        target: str = "", place: Destination | None = None, others: Sequence[ClusterSource] = (),
     ) -> None:  # fmt: skip
         super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
-        self._store, self._control, self._on_start = store, control, on_start
         self.is_live = live
-        self._target, self._place = target, place
+        self._place = place
         self._export_folder = ""  # where the last file was saved
-        self.ui_state = UiStateController(self, ui_state or UiStateFile(), publish)
-        self.shutdown.before_stop = self.ui_state.close
-        first = self.ui_state.first_view([row.name for row in VIEWS])
-        self.views = ViewSwitcher(self, first, lambda name: self.ui_state.stored.of(name), self._view_shown)
-        self.captures = CaptureController(self, store, control, findings, live=live, stalls=stalls)
-        self.jobs = JobController(self, control, cluster)
-        self.nodes = NodeController(self, control, hosts)
-        self.queries = QueryController(self, store, recorded)
-        self.recordings = RecordingController(self, control, cluster, now)
         self.login_prompts = LoginPrompts(self)
         self.guide = KeyGuide(self, keys, app_actions, publish)
-        snapshots = partial(
-            SnapshotBuilder, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
-            recordings=lambda: self.recordings.running, black_box=lambda: self.recordings.black_box,
+        self.clusters = ClusterSwitcher(self)
+        own = ClusterSource(
+            store, control, cluster, expected_nodes, live, staging, on_start, now, hosts, publish, ui_state, findings,
+            recorded, stalls, target,
         )  # fmt: skip
-        self.frames = FrameController(self, store, snapshots, findings)
-        self._action_targets |= {"ui_state", "views", "captures", "nodes", "recordings", "frames", "guide"}
+        self.clusters.open([own, *others])
+        self.shutdown.before_stop = self._save_ui_states
+        self._action_targets |= {"ui_state", "views", "captures", "nodes", "recordings", "frames", "guide", "clusters"}
+
+    # -- the cluster on the screen -------------------------------------------------------------------------------------
+
+    @property
+    def ui_state(self) -> UiStateController:
+        """Its arrangement."""
+        return self.clusters.current.ui_state
+
+    @property
+    def views(self) -> ViewSwitcher:
+        """Its views."""
+        return self.clusters.current.views
+
+    @property
+    def captures(self) -> CaptureController:
+        """Its captures."""
+        return self.clusters.current.captures
+
+    @property
+    def jobs(self) -> JobController:
+        """Its jobs."""
+        return self.clusters.current.jobs
+
+    @property
+    def nodes(self) -> NodeController:
+        """Its nodes."""
+        return self.clusters.current.nodes
+
+    @property
+    def queries(self) -> QueryController:
+        """Its queries."""
+        return self.clusters.current.queries
+
+    @property
+    def recordings(self) -> RecordingController:
+        """Its recordings."""
+        return self.clusters.current.recordings
+
+    @property
+    def frames(self) -> FrameController:
+        """Its frames."""
+        return self.clusters.current.frames
 
     @property
     def frame(self) -> ScreenSnapshot:
@@ -119,22 +153,23 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
     async def show_store(self, store: Store) -> None:
         """Show another store from now on: the views are created anew, arranged as they were."""
-
-        def swap() -> None:
-            self._store = store
-            for controller in (self.captures, self.queries, self.frames):
-                controller.use_store(store)
-
-        await self.views.recreate(swap)
+        cluster = self.clusters.current
+        await cluster.views.recreate(lambda: cluster.use_store(store))
         self.frames.draw()
 
     def compose(self) -> ComposeResult:
         yield Bar(id="header")
+        self._other_bars = [Bar(classes="cluster") for _ in self.clusters.others]
         keys = {row.name: key_names(self.guide.own(row.action).keys) for row in VIEWS}
         tabs = [Tab(row.name, keys[row.name], row.title, row.short, row.action.call) for row in VIEWS]
         yield TabBar(tabs, id="tabs")
-        with Container(id="stage"):
-            yield self.views.get(self.views.current)
+        yield from self._other_bars
+        for cluster in self.clusters.all:
+            with Container(id=cluster.stage_id, classes="stage") as stage:
+                if cluster is self.clusters.current:
+                    yield self.views.get(self.views.current)
+                else:
+                    stage.display = False
         yield from self.below_the_view()
         yield Bar(id="footer")
 
@@ -148,20 +183,28 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.screen.bindings_updated_signal.subscribe(self, self._draw_footer)
         self.views.present(self.views.current)
         self.set_interval(1 / RATE_HZ, self._tick, name="frame clock")
-        self.set_interval(_HOSTS_EVERY_S, self.nodes.follow_hosts_file, name="hosts.toml")
+        for cluster in self.clusters.all:
+            self.set_interval(_HOSTS_EVERY_S, cluster.nodes.follow_hosts_file, name="hosts.toml")
         self.set_interval(_LOGIN_EVERY_S, self.login_prompts.open_next, name="login prompts")
         self.themes.follow()
         self.guide.install()
-        self.ui_state.report()
+        for cluster in self.clusters.all:
+            cluster.ui_state.report()
         self.set_interval(SAVE_EVERY_S, lambda: self.ui_state.save(), name="UI state")
         self.app_resume_signal.subscribe(self, self.repaint)
-        if self._on_start is not None:
-            await self._on_start()
+        for cluster in self.clusters.all:
+            if cluster.source.on_start is not None:
+                await cluster.source.on_start()
         if self._place is not None:
             self.call_later(self.views.open_place, self._place)
 
     def on_unmount(self) -> None:
-        self.queries.client.close()
+        for cluster in self.clusters.all:
+            cluster.queries.client.close()
+
+    def _save_ui_states(self) -> None:
+        for cluster in self.clusters.all:
+            cluster.ui_state.close()
 
     def on_resize(self) -> None:
         """Redraw the bars for the new width; views under a dialog are painted only with the dialog."""
@@ -174,10 +217,26 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
     def _tick(self) -> None:
         self.frames.tick(write_backlog(self._driver))
+        if self.clusters.evaluate_others():
+            self._draw_other_clusters()
 
-    def _view_shown(self, name: str) -> None:
+    def _draw_other_clusters(self) -> None:
+        """A line for each cluster that is not shown, with its worst finding."""
+        if self.frames.is_exiting:
+            return
+        key = key_names(self.guide.own(NEXT_CLUSTER).keys)
+        lines = self.clusters.lines(self.size.height, key)
+        for number, bar in enumerate(self._other_bars):
+            bar.display = number < len(lines)
+            if bar.display:
+                bar.show(*lines[number])
+
+    def show_view(self, name: str) -> None:
+        """Called with the name of the view that is shown from now on."""
+        if self._other_bars:
+            self._draw_other_clusters()
         self._tabs.show(name)
-        self._control.request_clock_probes("screen", name in _CLOCK_VIEWS)
+        self.clusters.current.control.request_clock_probes("screen", name in _CLOCK_VIEWS)
         self.view.show_snapshot(self.frame)
 
     def draw_bars(self, frame: ScreenSnapshot) -> None:
@@ -213,7 +272,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
     async def action_quit(self) -> None:
         """Quit; during a recording only at the second attempt."""
-        if self.recordings.may_quit():
+        permissions = [cluster.recordings.may_quit() for cluster in self.clusters.all]  # each is asked
+        if all(permissions):
             self.exit()
 
     def action_command_palette(self) -> None:
@@ -223,11 +283,12 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
     def action_link(self) -> None:
         """Copy the command that opens this screen: of this target, at this instant in a replay."""
-        if not self._target:
+        target = self.clusters.current.source.target
+        if not target:
             self.notify("no target to link to", timeout=4, markup=False)
             return
         place = msgspec.structs.replace(self.views.place, at=0 if self.is_live else self.frame.now)
-        self.clip.copy(f"gconsole link {shlex.quote(as_link(place, self._target))}", "the link to this screen")
+        self.clip.copy(f"gconsole link {shlex.quote(as_link(place, target))}", "the link to this screen")
 
     def action_log(self) -> None:
         """Show the end of the console's log."""
@@ -237,7 +298,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         """Open the export dialog with everything that can be saved now."""
         cluster = self.frame.header.cluster
         items = export_items(
-            self.view.export_tables(), picture(self, self.clip.picture_title), self._store, self.captures.shape,
+            self.view.export_tables(), picture(self, self.clip.picture_title), self.clusters.current.store,
+            self.captures.shape,
             cluster=cluster, recorded=self.queries.recorded, recordings=self.recordings.running,
         )  # fmt: skip
         dialog = ExportDialog(items, cluster, self.frame.now, self._export_folder)

@@ -29,6 +29,7 @@ _LIVE_ONLY: Final = frozenset(
     {
         "app.capture", "app.capture_many", "app.record", "app.reconnect", "app.reconnect_failed", "app.add_nodes",
         "app.remove_node", "app.doctor", "app.doctor_all", "app.mark", "app.pause",
+        "app.next_cluster", "app.previous_cluster",
     }
 )  # fmt: skip
 REPLAY_ACTIONS: Final[list[Action]] = [

@@ -142,7 +142,7 @@ class SnapshotBuilder:
         renamed = self._update_nodes(since)
         self._gpus.update(store.gpus, store.gpus.changed_since(since), version)
         if since < 0 or store.findings.changed_since(since):
-            self._findings = _open_findings(store)
+            self._findings = open_findings(store)
         self._events.append(store.events_since(since))
         self.topology.note()
         self._seen = version
@@ -229,7 +229,8 @@ def _silence(fleet: FleetSummary) -> int | None:
     return min(ages) if ages and not fleet.ok else None
 
 
-def _open_findings(store: Store) -> tuple[Finding, ...]:
+def open_findings(store: Store) -> tuple[Finding, ...]:
+    """The open findings of a store, the most severe first."""
     order = {"error": 0, "warning": 1, "info": 2}
     open_ = [finding for finding in store.findings.values() if finding.cleared_at is None]
     return tuple(sorted(open_, key=lambda finding: (order[finding.severity], finding.first_seen, finding.id)))

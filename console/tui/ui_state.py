@@ -25,6 +25,7 @@ from .theme.themes import DEFAULT
 
 if TYPE_CHECKING:
     from .app import ConsoleApp
+    from .controllers.view_switcher import ViewSwitcher
 
 #: Seconds between two checks for changes.
 SAVE_EVERY_S = 1.0
@@ -113,16 +114,22 @@ class UiStateFile:
 
 
 class UiStateController(Controller):
-    """Restores the UI state, saves changes, and resets it. `publish` puts a record into Events."""
+    """Restores the UI state, saves changes, and resets it. `publish` puts a record into Events.
 
-    def __init__(self, app: ConsoleApp, file: UiStateFile, publish: Callable[[Log], object]) -> None:
-        self._app, self._file, self._publish = app, file, publish
+    `views` returns the views of the cluster; with `sets_theme` the stored theme is used.
+    """
+
+    def __init__(
+        self, app: ConsoleApp, file: UiStateFile, publish: Callable[[Log], object], views: Callable[[], ViewSwitcher],
+        *, sets_theme: bool,
+    ) -> None:  # fmt: skip
+        self._app, self._file, self._publish, self._views = app, file, publish, views
         self.stored, self._problem = file.read()
         self._written = self.stored
         self._first = ""  # the view shown by default
         self._is_writing = False
         self._is_reported = False  # that the file cannot be written
-        if self.stored.theme in app.themes.names:
+        if sets_theme and self.stored.theme in app.themes.names:
             app.themes.chosen = self.stored.theme
             app.themes.show(self.stored.theme)
 
@@ -138,8 +145,8 @@ class UiStateController(Controller):
 
     def _current(self) -> UiState:
         """The present state; of views that were not opened, the stored one."""
-        views = self.stored.views | self._app.views.arrangements
-        view = self._app.views.current
+        views = self.stored.views | self._views().arrangements
+        view = self._views().current
         return UiState(
             view if view != self._first else "", self._app.themes.chosen,
             {name: arrangement for name, arrangement in views.items() if arrangement != DEFAULT_ARRANGEMENT},
@@ -162,7 +169,7 @@ class UiStateController(Controller):
 
     def close(self) -> None:
         """Write what changed since the last `save`."""
-        if self._app.views.opened and self._file.has_path:
+        if self._views().opened and self._file.has_path:
             current = self._current()
             if current != self._written:
                 self._file.write(current)
@@ -181,7 +188,7 @@ class UiStateController(Controller):
             self._warn(f"stored UI state was not reset: {problem}")
         self._app.themes.use(DEFAULT)
         self._app.themes.chosen = ""
-        self._app.views.reset_arrangements()
+        self._views().reset_arrangements()
         self._app.notify("layout reset", timeout=3, markup=False)
 
     def _warn(self, text: str) -> None:

@@ -55,6 +55,7 @@ from gconsole.records import (
 from gconsole.records.process import JobNodeState
 from gconsole.session.format.layout import SessionError
 from gconsole.tui.app import ConsoleApp
+from gconsole.tui.controllers.clusters import ClusterSource
 
 if TYPE_CHECKING:
     from gconsole.fleet.survey import NodeReply
@@ -458,3 +459,7 @@ class FakeCluster:
         arguments: dict[str, Any] = {"cluster": self.cluster, "expected_nodes": list(self.names), "now": self.now}
         arguments["publish"] = self.publish
         return ConsoleApp(self.store, self, **(arguments | changes))
+
+    def source(self, **changes: Any) -> ClusterSource:
+        """This cluster as a further one of a console."""
+        return ClusterSource(self.store, self, self.cluster, list(self.names), now=self.now, **changes)

@@ -76,7 +76,7 @@ class KeySequences:
         while self.done < self.count:
             place = self.done // PER_APP + self.seed
             cluster = CLUSTERS[place % len(CLUSTERS)]()
-            app = cluster.app()
+            app = cluster.app(others=[demo().source(), FakeCluster("node9").source()] if place % 2 else ())
             self.last = []
             async with app.run_test(size=SIZES[place // len(CLUSTERS) % len(SIZES)], notifications=True) as pilot:
                 for _ in range(PER_APP):

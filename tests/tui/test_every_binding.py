@@ -56,6 +56,8 @@ TESTED_IN = {"hang": "test_hang.py", "gpus": "test_gpus.py", "query": "test_quer
 #: Apps of their own.
 SEPARATE_APPS = {"gallery", "progress", "replay", *TESTED_IN}
 LEAVING = {"app.quit"}
+#: Without an effect on one cluster: test_clusters.py.
+OF_SEVERAL_CLUSTERS = {"app.next_cluster"}
 
 
 def keys_of(action: Action) -> list[str]:
@@ -64,7 +66,7 @@ def keys_of(action: Action) -> list[str]:
 
 def actions_of(scope: str) -> Iterator[Action]:
     for action in [*ACTIONS, *(row.action for row in VIEWS)]:
-        if action.scope == scope and action.keys and action.id not in LEAVING:
+        if action.scope == scope and action.keys and action.id not in LEAVING | OF_SEVERAL_CLUSTERS:
             yield action
 
 

@@ -46,9 +46,7 @@ def test_text_that_is_no_link_is_refused_before_anything_opens(link: str):
 
 
 def app_at(cluster: FakeCluster, place: Destination | None = None):
-    app = cluster.app()
-    app._target, app._place = "/etc/hosts.toml", place
-    return app
+    return cluster.app(target="/etc/hosts.toml", place=place)
 
 
 @pytest.mark.parametrize(

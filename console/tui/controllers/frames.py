@@ -89,12 +89,16 @@ class FrameController(Controller):
         """Evaluate findings and draw, where due. `write_backlog`: writes that the terminal has not accepted yet."""
         if self.is_exiting:
             return
-        if self._findings is not None and self._findings.is_due:
-            self._app.run_worker(self._evaluate_findings(), name="findings")
+        self.evaluate_findings()
         if self._rate.is_due(write_backlog):
             began = time.perf_counter()
             self.draw()
             self._app.call_after_refresh(lambda: self._rate.painted(time.perf_counter() - began))
+
+    def evaluate_findings(self) -> None:
+        """Evaluate findings where due."""
+        if self._findings is not None and self._findings.is_due:
+            self._app.run_worker(self._evaluate_findings(), name="findings")
 
     async def _evaluate_findings(self) -> None:
         """Also while the display is paused, and in every view."""

@@ -41,6 +41,10 @@ class PaletteCommand(NamedTuple):
     run: IgnoreReturnCallbackType
 
 
+#: Its key stands on the line of the next cluster.
+NEXT_CLUSTER: Final = Action(
+    "app.next_cluster", "ctrl+n", "clusters.next", "cluster", "Show the next of several clusters"
+)
 ACTIONS: Final[tuple[Action, ...]] = (
     Action("overview.metric", "m", "metric", "metric", "Next heat-map metric", footer=True),
     Action("overview.copy", "y", "copy", "copy", "Copy the name under the cursor: node, job or culprits"),
@@ -157,6 +161,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.palette", "ctrl+p,colon", "app.command_palette", "commands", "Command palette", footer=True,
            palette=False, shown_key="^p"),
     Action("app.keys", "question_mark,f1", "guide.show", "help", "Show key bindings", footer=True, shown_key="?"),
+    NEXT_CLUSTER,
+    Action("app.previous_cluster", "", "clusters.previous", "previous cluster", "Show the previous cluster"),
     Action("app.log", "f12", "app.log", "log", "Show the end of the console's log"),
     Action("app.quit", "q,ctrl+q", "app.quit", "quit", "Quit", footer=True),
     Action("app.back", "escape", "views.back", "back", "Back", palette=False),

@@ -80,7 +80,8 @@ class KeyGuide(Controller):
         view = self._app.view
         here = next((row.title for row in VIEWS if row.name == view.id), "")
         own = [*view.actions, *(in_scope("lines") if view.initial_focus() else [])]
-        everywhere = [*self._app_actions, *(row.action for row in VIEWS)]
+        offered = [action for action in self._app_actions if self._check(action) is not False]
+        everywhere = [*offered, *(row.action for row in VIEWS)]
         groups = [(here, own)] if own else []
         if any(action.call == "filter" for action in own):
             groups.append(("In the filter", in_scope("filter")))
@@ -97,9 +98,14 @@ class KeyGuide(Controller):
             if action.palette and app.view.check_action(action.call, ()):
                 yield self.own(action), app.view
         for action in (*self._app_actions, *(row.action for row in VIEWS)):
-            namespace, _, name = action.call.partition(".")
-            if action.palette and getattr(app, namespace).check_action(name, ()):
+            if action.palette and self._check(action):
                 yield self.own(action), app
+
+    def _check(self, action: Action) -> bool | None:
+        """Whether an action of the app can run: False never here, None not now."""
+        namespace, _, name = action.call.partition(".")
+        can_run: bool | None = getattr(self._app, namespace).check_action(name, ())
+        return can_run
 
 
 class ConsolePalette(CommandPalette):
@@ -135,6 +141,7 @@ class ConsoleCommands(Provider):
             keys = f"   {key_names(action.keys)}" if action.keys else ""
             yield PaletteCommand(name, f"{action.help}{keys}", partial(app.run_action, action.call, target))
         yield from app.view.palette_entries()
+        yield from app.clusters.palette_entries()
         for name in app.themes.names:
             yield PaletteCommand(f"Theme {name}", f"Use the {name} theme", partial(app.themes.use, name))
         for node in app.nodes.failed[:_MOST_NODES]:
