@@ -86,11 +86,21 @@ async def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options
 @job_options
 @click.option("--yes", is_flag=True, help="Skip confirmation.")
 @click.option("--follow", is_flag=True, help="Follow output until the job ends, and exit with its exit code.")
+@click.option(
+    "--after",
+    metavar="JOB",
+    multiple=True,
+    help="Wait until this job has completed, then plan and start; not started if it fails. Repeatable.",
+)
 @json_option
 @in_event_loop
-async def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool, as_json: bool, **options: Any) -> int:
+async def start(
+    target: str, overrides: tuple[str, ...], yes: bool, follow: bool, after: tuple[str, ...], as_json: bool,
+    **options: Any,
+) -> int:  # fmt: skip
     """Plan a job, ask for confirmation, and start it on all nodes or none.
 
+    With --after this command waits: it must keep running until the job has started.
     Exit codes: 0 started, 1 not started, 3 not started and cleanup unconfirmed; with --follow, the job's exit code.
     """
     if as_json and not yes:
@@ -105,26 +115,50 @@ async def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool
     config = load_target(target, overrides)
     request = request_of(options, config.run)
     async with live(config, allow_run=True) as fleet:
+        if not await _have_completed(fleet, [(await _job_named(fleet, name)).ordered.job for name in after]):
+            return EXIT_FINDING
         plan = await _make_plan(fleet, request)
-        print_text(format.to_json(plan) if as_json else format.outcome_text(plan), is_document=as_json)
+        if not as_json or isinstance(plan, Refusal):
+            print_text(format.to_json(plan) if as_json else format.outcome_text(plan), is_document=as_json)
         if isinstance(plan, Refusal) or not (
             yes or await asyncio.to_thread(click.confirm, "Start this job?", default=False, err=True)
         ):
             return EXIT_FINDING
         if request.sync is not None and not await _sync_folder(fleet, request, list(plan.orders)):
+            if as_json:
+                print_text(format.to_json(plan, started=False), is_document=True)
             return EXIT_FINDING
         failures = await fleet.fleet.start_job(plan.orders)
+        if as_json:
+            print_text(format.to_json(plan, not failures, failures), is_document=True)
         if failures:
-            _print_failures(failures)
-            unknown = may_be_left(failures.values())
-            print_text(f"{plan.job} was not started" + ("; unconfirmed, check: gconsole run status" if unknown else
-                       "; no processes left"), err=True)  # fmt: skip
-            return EXIT_PARTIAL if unknown else EXIT_FINDING
+            return _report_failed_start(plan, failures)
         if not as_json:
             print_text(f"{plan.job} started. Follow output: gconsole run logs {target} {plan.job} --follow", err=True)
-        if not follow:
-            return EXIT_OK
-        return await _follow(fleet, plan.job)
+        return await _follow(fleet, plan.job) if follow else EXIT_OK
+
+
+async def _have_completed(fleet: LiveFleet, jobs: Sequence[str]) -> bool:
+    """Wait until these jobs have ended; whether all completed. Prints the first that did not."""
+    from ..launch.state import job_status
+
+    for job in jobs:
+        print_text(f"waiting for {job} to complete", err=True)
+        await fleet.until(lambda job=job: (now := job_status(fleet.store, job)) is None or now.is_over)  # type: ignore[misc]
+        view = job_status(fleet.store, job)
+        if view is None or view.state != "completed":
+            print_text(f"not started: {job} {view.state if view else 'is gone'}", err=True)
+            return False
+    return True
+
+
+def _report_failed_start(plan: LaunchPlan, failures: Mapping[str, Failure]) -> int:
+    """Print why a job did not start; returns the exit code."""
+    _print_failures(failures)
+    unknown = may_be_left(failures.values())
+    left = "unconfirmed, check: gconsole run status" if unknown else "no processes left"
+    print_text(f"{plan.job} was not started; {left}", err=True)
+    return EXIT_PARTIAL if unknown else EXIT_FINDING
 
 
 @run.command()
@@ -141,7 +175,9 @@ async def status(target: str, overrides: tuple[str, ...], job: str | None, as_js
 
     async with live(load_target(target, overrides)) as fleet:
         views = [await _job_named(fleet, job)] if job else job_statuses(fleet.store)
-        print_text(format.status_json(views) if as_json else format.status_text(views), is_document=as_json)
+        outputs = fleet.store.endings.outputs.values()
+        text = format.status_json(views, outputs) if as_json else format.status_text(views, outputs)
+        print_text(text, is_document=as_json)
         return coverage_code(fleet.store)
 
 

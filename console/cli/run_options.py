@@ -75,6 +75,11 @@ def job_options(command: F) -> F:
             type=click.Choice(["torchrun", "accelerate", "env"]),
             help="env = start each rank directly with RANK, WORLD_SIZE etc. set.  [default: torchrun]",
         ),
+        click.option(
+            "--check-imports",
+            is_flag=True,
+            help="Also check on every node that the modules which the script imports are installed.",
+        ),
         click.option("--select", metavar="auto|NODESET", help="Candidate nodes.  [default: auto]"),
         click.option("--min-disk", type=SizeType(), default=0, help="Min free disk space in the working directory."),
         click.option("--min-mem", type=SizeType(), default=0, help="Min available host memory."),
@@ -114,7 +119,7 @@ def request_of(options: dict[str, Any], preferred: RunConfig) -> JobRequest:
         min_mem_bytes=options["min_mem"], min_disk_bytes=options["min_disk"], select=chosen,
         launcher=value_of("launcher"), workdir=workdir, interface=options["interface"],
         port=options["port"], env=tuple(map(_variable, options["variables"])),
-        sync=folder, scale=_scale_config(options),
+        sync=folder, scale=_scale_config(options), check_imports=options["check_imports"],
     )  # fmt: skip
 
 

@@ -9,6 +9,26 @@ import msgspec
 from ..records import Failure
 
 
+class PythonCheck(msgspec.Struct, frozen=True):
+    """What the Python of a job must be able to start."""
+
+    interpreter: str | None  # None: that of the launcher
+    launcher: str | None  # program whose first line names the interpreter; None: no such program
+    script: str | None  # relative to the working directory, or absolute
+    module: str | None  # of `python -m`
+    needs: tuple[str, ...] = ()  # packages without which the launcher fails
+    imports: bool = False  # also look up the modules that the script imports
+    env: dict[str, str] = {}  # in addition to the node's environment
+
+
+class PythonFacts(msgspec.Struct, frozen=True):
+    """The Python of a job on one node."""
+
+    interpreter: str
+    version: str
+    versions: dict[str, str | None]  # of torch and accelerate; None: not installed
+
+
 class ReadinessRequest(msgspec.Struct, frozen=True):
     """Preflight check of a node."""
 
@@ -16,6 +36,7 @@ class ReadinessRequest(msgspec.Struct, frozen=True):
     programs: tuple[str, ...]  # executables of the commands
     ports: tuple[int, ...] = ()  # candidates; the result has the first free one
     brings: int | None = None  # bytes to be copied into the folder, which may not exist yet
+    python: PythonCheck | None = None  # None: the job is not a Python program, or cannot be checked before it is copied
 
 
 class SyncFile(msgspec.Struct, frozen=True):
@@ -63,6 +84,7 @@ class Readiness(msgspec.Struct, frozen=True):
     addresses: tuple[tuple[str, str, int], ...]  # (interface, IPv4 address, prefix length)
     ssh_address: str | None  # the node's own address on the connection from the console
     disk_free_bytes: int | None  # on the file system of `workdir`
+    python: PythonFacts | None = None  # None: not checked, or it did not answer in time
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -50,8 +50,13 @@ def read_folder(folder: Path) -> SyncFolder:
 
 def has_program(folder: SyncFolder, program: str) -> bool:
     """Whether a program is in the folder: `./run.sh`, `bin/train`."""
-    path = PurePosixPath(program)
-    return "/" in program and not path.is_absolute() and str(path) in {file.path for file in folder.files}
+    return "/" in program and has_file(folder, program)
+
+
+def has_file(folder: SyncFolder, name: str) -> bool:
+    """Whether a file is in the folder: `train.py`, `./bin/train`."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and str(path) in {file.path for file in folder.files}
 
 
 def _below(root: Path) -> Iterator[Path]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.job_protocol import NodeStop
-from ..records import Failure
+from ..records import Failure, Output
 from ..text.documents import pretty
 from ..text.format import plural, size
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
-from ..text.secrets import value_without_secrets, words_without_secrets
+from ..text.secrets import excerpt_without_secrets, value_without_secrets, words_without_secrets
 from .plan import LaunchPlan, Refusal
 from .scale import Scaled
 from .state import JobNodeStatus, JobStatus
@@ -38,6 +39,10 @@ def plan_text(plan: LaunchPlan) -> str:
         + (f" over {', '.join(interfaces)}" if interfaces else ""),
         f"  in {first.workdir or 'the home directory'}",
     ]
+    python = plan.pythons.get(next(iter(plan.orders)))
+    if python is not None:
+        versions = [f"{name} {version}" for name, version in python.versions.items() if version is not None]
+        lines.append(f"  Python {', '.join([python.version, *versions])}")
     if plan.brings is not None:
         lines.append(f"  {plan.brings.local} is copied there first: {plan.brings.files} files, "
                      f"{size(plan.brings.bytes)}; only changed files are sent")  # fmt: skip
@@ -58,9 +63,14 @@ def refusal_text(refusal: Refusal) -> str:
     return "\n".join(map(printable, lines))
 
 
-def to_json(outcome: LaunchPlan | Refusal) -> str:
-    """`{"schema": "gconsole.plan/1", …}`: the plan with an order for each node, or the refusal."""
+def to_json(outcome: LaunchPlan | Refusal, started: bool | None = None, failures: Mapping[str, Failure] = {}) -> str:
+    """`{"schema": "gconsole.plan/1", …}`: the plan with an order for each node, or the refusal.
+
+    After a start also `started`, and the `failures` of nodes on which it failed.
+    """
     document: dict[str, Any] = {"schema": "gconsole.plan/1"}
+    if started is not None:
+        document |= {"started": started, "failures": dict(failures)}
     if isinstance(outcome, LaunchPlan):
         document["plan"] = outcome
     else:
@@ -74,17 +84,50 @@ def shell(argv: Sequence[str], env: dict[str, str]) -> str:
     return " ".join([*words, *map(_quoted, words_without_secrets(argv))])
 
 
-def status_text(views: Sequence[JobStatus]) -> str:
-    """A paragraph a job, nodes in the same state on one line."""
-    return "\n".join(line for view in views for line in _job_lines(view)) if views else "no jobs started by gconsole"
+def status_text(views: Sequence[JobStatus], outputs: Sequence[Output] = ()) -> str:
+    """A paragraph a job, nodes in the same state on one line; last lines of a failed job from `outputs`."""
+    if not views:
+        return "no jobs started by gconsole"
+    lines = []
+    for view in views:
+        lines += _job_lines(view)
+        last = last_lines(view, outputs)
+        lines += [printable(f"    | {line}") for line in last]
+    return "\n".join(lines)
 
 
-def status_json(views: Sequence[JobStatus]) -> str:
+#: Last lines of a failed job in its status.
+LAST_LINES = 10
+#: Characters of each.
+_LONGEST_LINE = 1000
+
+
+def last_lines(view: JobStatus, outputs: Sequence[Output]) -> list[str]:
+    """The last lines of what failed first: the rank that the launcher blames or that wrote last, else the launcher."""
+    first = view.first_bad
+    if first is None or first.state != "failed" or not view.is_over:
+        return []
+    job, node = view.ordered.job, first.node
+    ours = [output for output in outputs if (output.job, output.node) == (job, node) and (output.text or "").strip()]
+    if first.local_rank is not None:
+        rank = first.index * view.ordered.procs_per_node + first.local_rank
+        ours = [output for output in ours if output.rank == rank] or ours
+    elif blamed := re.match(r"rank (\d+) \(local rank", first.reason or ""):
+        ours = [output for output in ours if output.rank == int(blamed[1])] or ours
+    if not ours:
+        return []
+    newest = max(ours, key=lambda output: (output.attempt, output.stream == "stderr", output.written_at or 0))
+    lines = [line for line in (newest.text or "").splitlines() if line.strip()][-LAST_LINES:]
+    return [excerpt_without_secrets(line, _LONGEST_LINE) for line in lines]
+
+
+def status_json(views: Sequence[JobStatus], outputs: Sequence[Output] = ()) -> str:
     """`{"schema": "gconsole.jobs/1", "jobs": […]}`: what was ordered, and a line for each node."""
     jobs = [
         {
             "job": view.ordered.job, "state": view.state, "over": view.is_over, "unseen": view.unseen,
             "exit_code": view.exit_code if view.is_over else None, "ordered": view.ordered,
+            "last_lines": last_lines(view, outputs),
             "nodes": [{"node": line.node, "index": line.index, "now": line.now, "why": line.why or None}
                       for line in view.lines],
         }

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..core.control import Control
-from ..core.job_protocol import NodeOrder, Readiness, ReadinessRequest
+from ..core.job_protocol import NodeOrder, PythonFacts, Readiness, ReadinessRequest
 from ..text.format import plural
+from ..text.nodeset_fold import fold
 from .code_folder import has_program
 from .node_capacity import NodeCapacity
 from .rendezvous import NoRendezvous, Rendezvous, choose_rendezvous
-from .request import BadCommand, JobRequest, NodePosition, commands
+from .request import BadCommand, JobRequest, NodePosition, commands, python_check
 from .scale import BadConfigFile, CannotScale, JobSize, Scaled, scale
 from .select_nodes import NodeChoice, free_gpus, select_nodes
 
@@ -48,6 +49,7 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
     brings: SyncSummary | None = None
     scaled: Scaled | None = None
+    pythons: dict[str, PythonFacts | None] = {}  # by node; None: not a Python job, or unknown
 
     @property
     def first(self) -> NodeOrder:
@@ -78,8 +80,9 @@ def preflight_request(request: JobRequest, job: str) -> ReadinessRequest:
         programs = {program for program in programs if not has_program(folder, program)}
     ports = (request.port,) if request.port else _ports(job)
     return ReadinessRequest(
-        request.workdir, tuple(sorted(programs)), ports, folder.bytes if folder is not None else None
-    )
+        request.workdir, tuple(sorted(programs)), ports, folder.bytes if folder is not None else None,
+        python_check(request),
+    )  # fmt: skip
 
 
 def plan(
@@ -131,11 +134,14 @@ def _arranged(
         orders[node.name] = order if scaled is None else _with_config(order, scaled, index)
         indices[node.name] = tuple(gpu.index for gpu in given)
     warnings = tuple(filter(None, (rendezvous.warning, _skew(choice.chosen), *_words(choice.chosen))))
+    pythons = {node: ready[node].python for node in names}
+    warnings = (*warnings, *_python_warnings(pythons))
     folder = request.sync
     brings = SyncSummary(folder.local, len(folder.files), folder.bytes) if folder is not None else None
     if request.scale is not None and request.scale.within(request.command) == request.command:
         warnings = (*warnings, f"the command does not name {request.scale.path}: the copy is at $GCONSOLE_CONFIG")
-    return LaunchPlan(job, orders, dict(rendezvous.interfaces), indices, choice.left_out, warnings, brings, scaled)
+    return LaunchPlan(job, orders, dict(rendezvous.interfaces), indices, choice.left_out, warnings, brings, scaled,
+                      pythons)  # fmt: skip
 
 
 def _with_config(order: NodeOrder, scaled: Scaled, index: int) -> NodeOrder:
@@ -184,6 +190,21 @@ def _skew(nodes: Sequence[NodeCapacity]) -> str:
         return ""
     texts = sorted(" ".join(part or "?" for part in parts) for parts in versions)
     return f"the nodes differ in driver, CUDA or architecture: {' · '.join(texts)}"
+
+
+def _python_warnings(pythons: Mapping[str, PythonFacts | None]) -> list[str]:
+    """Versions in which the Pythons of the nodes differ."""
+    facts = {node: python for node, python in pythons.items() if python is not None}
+    warnings = []
+    for name in ("Python", "torch", "accelerate"):
+        nodes: dict[str, list[str]] = {}
+        for node, python in facts.items():
+            version = python.version if name == "Python" else python.versions.get(name) or "not installed"
+            nodes.setdefault(version, []).append(node)
+        if len(nodes) > 1:
+            texts = [f"{version} on {fold(names)}" for version, names in sorted(nodes.items())]
+            warnings.append(f"the nodes differ in {name}: {' · '.join(texts)}")
+    return warnings
 
 
 def _words(nodes: Sequence[NodeCapacity]) -> list[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from ..core.job_protocol import Command, SyncFolder
+from ..core.job_protocol import Command, PythonCheck, SyncFolder
+from .code_folder import has_file
 
 if TYPE_CHECKING:
     from .scale import ScaleConfig
@@ -37,6 +38,7 @@ class JobRequest(msgspec.Struct, frozen=True):
     env: tuple[tuple[str, str], ...] = ()
     scale: ScaleConfig | None = None  # adjusted to the number of ranks
     sync: SyncFolder | None = None  # copied into `workdir` of every node before the start
+    check_imports: bool = False  # the plan also looks up the modules that the script imports
 
 
 def new_job(command: tuple[str, ...]) -> str:
@@ -82,6 +84,30 @@ def commands(launcher: Launcher, command: tuple[str, ...], place: NodePosition) 
     if launcher == "torchrun":
         return (Command(_torchrun(command, place), {}, OUTPUT),)
     return (Command(_accelerate(command, place), {} if place.has_gpus else {"ACCELERATE_USE_CPU": "true"}, OUTPUT),)
+
+
+def python_check(request: JobRequest) -> PythonCheck | None:
+    """What each node must prove about the job's Python; None for a command that is not Python, or is copied first."""
+    launcher, (first, *rest), folder = request.launcher, request.command, request.sync
+    interpreter = script = module = None
+    if first.endswith(".py"):
+        script = first if launcher != "env" else None
+    elif _PYTHON.fullmatch(first):
+        interpreter = first
+        if rest and rest[0] == "-m":
+            module = rest[1] if len(rest) > 1 else None
+        elif rest and not rest[0].startswith("-"):
+            script = rest[0]
+    if folder is not None:  # what it brings is not there yet
+        if interpreter is not None and has_file(folder, interpreter):
+            return None
+        script = None if script is not None and has_file(folder, script) else script
+        module = None
+    if launcher == "env" and interpreter is None:
+        return None
+    needs = {"torchrun": ("torch",), "accelerate": ("torch", "accelerate"), "env": ()}[launcher]
+    program = None if interpreter is not None else "torchrun" if launcher == "torchrun" else "accelerate"
+    return PythonCheck(interpreter, program, script, module, needs, request.check_imports, dict(request.env))
 
 
 def _torchrun(command: tuple[str, ...], place: NodePosition) -> tuple[str, ...]:

@@ -42,6 +42,8 @@ COMMANDS = {
     "job_supervisor": ["{python}", "-I", "-B", "{program}"],
     # reads the source of clocks/gpu_timer from stdin: CUDA is loaded in a short-lived process
     "gpu_clock": ["{python}", "-I", "-B", "-"],
+    # reads the source of jobs/python_facts from stdin: {python} is the interpreter that the user wants a job to run
+    "python_facts": ["{python}", "-B", "-"],
     "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],
     "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
@@ -94,8 +96,12 @@ def run_apart(
     python: "str | None" = None,
     given: "bytes | None" = None,
     user: "RightsOf | None" = None,
+    env: "dict[str, str] | None" = None,
+    cwd: str = "/",
 ) -> "tuple[int, bytes, bytes]":
     """(exit status, stdout, stderr) of a listed command, which reads `given`; it runs as `user`, if given.
+
+    `env` and `cwd` are for commands of a job, which run as the user of the agent.
 
     Raises OSError if it does not start, CommandTimeout and OutputTooLong.
     """
@@ -106,7 +112,7 @@ def run_apart(
     else:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, close_fds=True, cwd="/",
+            stderr=subprocess.PIPE, close_fds=True, cwd=cwd, env=env,
             start_new_session=True,  # a process group of its own, which can be ended as a whole
         )  # fmt: skip
     with _lock:

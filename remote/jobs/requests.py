@@ -13,7 +13,7 @@ from ..agent.requests import RequestError
 from ..clocks import stamps
 from ..proc.activity import state_of
 from ..proc.procfs import ProcFs
-from . import job_dir, preflight, supervisor, terminate_processes
+from . import job_dir, preflight, python_check, supervisor, terminate_processes
 from .output import Follower, tail_offset
 
 TYPE_CHECKING = False
@@ -41,6 +41,11 @@ def probe(agent: "Agent", args: "Fields") -> "Fields":
     }
     ports = [port for port in args.get("ports", ()) if port not in given]
     checked = preflight.check(dict(args, ports=ports))
+    checked["python"] = None
+    if args.get("python") is not None and not checked["problems"]:
+        python = python_check.check(args["python"], checked["workdir"])
+        checked["problems"] += python["problems"]
+        checked["python"] = python["python"]
     if agent.place.root is None:
         checked["problems"].append("no cache folder for the job's files (ephemeral, or no usable place)")
     return checked

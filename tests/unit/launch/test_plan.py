@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from builders import GIB, a_gpu, a_node, an_answer, answers
 
+from gconsole.core.job_protocol import PythonFacts, SyncFile, SyncFolder
 from gconsole.core.store import Store
 from gconsole.launch.format import plan_text, refusal_text
 from gconsole.launch.node_capacity import node_facts
 from gconsole.launch.plan import LaunchPlan, PreflightNeeded, Refusal, plan
-from gconsole.launch.request import JobRequest, new_job
+from gconsole.launch.request import JobRequest, new_job, python_check
 from gconsole.records import AgentCost, ClockSource, Finding, GpuInfo, Host, NodeState, Record
 
 TRAIN = ("train.py", "--lr", "1")
@@ -186,3 +187,22 @@ class TestUnhealthyNodes:
         found = self.planned(ClockSource(node="node001", daemon=None, synced=None))
         assert isinstance(found, LaunchPlan)
         assert (list(found.orders), found.warnings) == (["node001"], ())
+
+
+def test_different_torch_versions_of_the_nodes_are_a_warning():
+    nodes = [a_node(1), a_node(2)]
+    ready = {
+        f"node00{number}": an_answer(number, python=PythonFacts("/venv/bin/python", "3.11.2", {"torch": torch}))
+        for number, torch in ((1, "2.3.0"), (2, "2.4.0"))
+    }
+    outcome = planned(JobRequest(TRAIN, nodes=2), nodes, ready)
+    assert outcome.warnings[-1] == "the nodes differ in torch: 2.3.0 on node001 · 2.4.0 on node002"
+    assert "  Python 3.11.2, torch 2.3.0" in plan_text(outcome)
+
+
+def test_what_is_copied_first_is_not_checked_on_the_nodes():
+    folder = SyncFolder("/code", (SyncFile("train.py", 1, "0", 0o644),))
+    check = python_check(JobRequest(("./train.py",), sync=folder))
+    assert (check.script, check.launcher, check.needs) == (None, "torchrun", ("torch",))
+    assert python_check(JobRequest(("train.py",))).script == "train.py"
+    assert python_check(JobRequest(("/opt/bin/program",), launcher="env")) is None
