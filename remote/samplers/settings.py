@@ -6,6 +6,7 @@ import time
 
 from ..history import boots
 from ..proc.environ import EnvironReader
+from ..proc.packages import package_versions
 from ..proc.procfs import SECRETS, ProcFs, printable
 from ..proc.settings import settings
 from .base import Sampler
@@ -58,6 +59,8 @@ class SettingSampler(Sampler):
             self._due = now + EVERY_S
             values = {("boots_in_a_day", ""): self._boots} if self._boots is not None else {}
             for name, subject, value in settings(self.context.sys, self.context.proc, self.etc):
+                values[name, subject] = value
+            for name, subject, value in package_versions():
                 values[name, subject] = value
             for setting in [setting for setting in self._sent if setting not in values]:
                 del self._sent[setting]

@@ -42,6 +42,7 @@ class Api:
     token: str
     pid: int
     tls: ssl.SSLContext | None = None
+    hosts: Path | None = None  # its hosts.toml
 
     @property
     def url(self) -> str:
@@ -117,7 +118,7 @@ def running_api(
         assert process.stdout is not None
         address = process.stdout.readline().strip()
         assert address, (folder / "api.err").read_text()
-        yield Api(int(address.rpartition(":")[2]), token.read_text().strip(), process.pid, tls)
+        yield Api(int(address.rpartition(":")[2]), token.read_text().strip(), process.pid, tls, hosts)
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0, (folder / "api.err").read_text()
     finally:

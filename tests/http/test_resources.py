@@ -20,6 +20,8 @@ def test_every_node_and_gpu_is_listed_with_its_figures(api: Api) -> None:
     assert [node["node"] for node in nodes] == NAMES
     assert [node["about"]["hostname"] for node in nodes] == NAMES
     assert all(node["figures"]["mem_used_bytes"] > 0 for node in nodes)
+    assert all(node["capabilities"]["cpus"] > 0 for node in nodes)
+    assert all(sum(model["count"] for model in node["capabilities"]["gpus"]) == 4 for node in nodes)
     until(lambda: sum(gpu["power_w"] is not None for gpu in api.get("/gpus")["gpus"]) == 16)
     assert [gpu["index"] for gpu in api.get("/gpus?node=node2")["gpus"]] == [0, 1, 2, 3]
     assert api.get("/gpus?node=elsewhere") == {"gpus": []}
@@ -61,8 +63,31 @@ def test_node_is_removed_and_added_over_http(changing_api: Api) -> None:
     assert api.request("DELETE", "/nodes/node4").status == 200
     assert [node["node"] for node in api.get("/nodes")["nodes"]] == NAMES[:3]
     assert api.request("DELETE", "/nodes/node4").status == 404
-    assert api.post("/nodes", {"nodes": "node[1-4]"}, status=202) == {"added": ["node4"]}
+    assert api.post("/nodes", {"nodes": "node[1-4]"}, status=202) == {"added": ["node4"], "kept": False}
     api.until_connected(4)
+
+
+def test_added_nodes_are_kept_in_hosts_toml_with_user_and_port(changing_api: Api) -> None:
+    api = changing_api
+    path = api.hosts
+    before = path.read_text()
+    try:
+        wanted = {"nodes": "spare1", "user": "ops", "port": 2222, "keep": True}
+        assert api.post("/nodes", wanted, status=202) == {"added": ["spare1:2222"], "kept": True}
+        assert 'hosts = "ops@spare1:2222"' in path.read_text()
+        assert api.request("POST", "/nodes", {"nodes": "spare2", "user": "-oProxyCommand=x"}).status == 400
+    finally:
+        path.write_text(before)
+        api.request("DELETE", "/nodes/spare1:2222")
+
+
+def test_plan_over_http_scales_a_configuration_and_checks_imports(api: Api) -> None:
+    wanted = {"command": ["python3", "/no/such/train.py"], "launcher": "env", "nodes": 2, "gpus_per_node": 0}
+    refused = api.request("POST", "/jobs/plan", wanted)
+    assert refused.status == 409 and "script /no/such/train.py does not exist" in json.dumps(refused.json)
+    scale = {"path": "c.json", "text": '{"lr": 0.1, "per_device_train_batch_size": 8}'}
+    planned = api.post("/jobs/plan", {**wanted, "command": ["true", "c.json"], "scale": scale, "check_imports": True})
+    assert "lr: 0.1 → 0.2" in planned["text"]
 
 
 def test_doctor_checks_only_the_requested_nodes(api: Api) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Annotated, Final
 
 import msgspec
 
+from ...config import edit
 from ...config.model import Change
-from ...config.nodeset import expand
-from ...core.store import NodeNow
+from ...config.nodeset import NodeAddress, expand
+from ...core.store import NodeNow, Store
 from ...monitor.coverage import NodeCoverage, coverage_of
 from ...monitor.doctor import NodeExam, examine
 from ...monitor.hang import jobs_of
@@ -50,12 +52,31 @@ class NodeFigures(msgspec.Struct):
     net_tx_bytes_s: float | None
 
 
+class GpuModel(msgspec.Struct):
+    """GPUs of one model."""
+
+    name: str | None
+    count: int
+    mem_total_bytes: int | None  # of each
+
+
+class NodeCapabilities(msgspec.Struct):
+    """What a job could use; null where it is unknown."""
+
+    cpus: int | None  # logical CPUs that the agent may run on
+    gpus: list[GpuModel]
+    disk_total_bytes: int | None  # of the largest local file system that can be written to
+    disk_free_bytes: int | None
+    torch: str | None  # version in the Python of torchrun, else of python3, in PATH
+
+
 class NodeResource(msgspec.Struct):
     """One node: connection state, host metrics, and cost of the agent."""
 
     node: str
     about: NodeLine
     figures: NodeFigures
+    capabilities: NodeCapabilities
     cost: CostLine | None
     last_record_at: str | None
     heard: str | None  # deprecated: `last_record_at`
@@ -80,12 +101,19 @@ class Added(msgspec.Struct):
     """Nodes that are being connected, without those that already were in this console."""
 
     added: list[str]
+    kept: bool  # written to hosts.toml
 
 
 class AddNodesRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Nodes to add."""
+    """Nodes to add. `user` and `port` are for nodes that are not written as user@node:port.
+
+    `keep`: also write them to the hosts.toml of this console.
+    """
 
     nodes: NodeSet
+    user: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")] | None = None
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
+    keep: bool = False
 
 
 class ExamineRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -106,13 +134,31 @@ class Removed(msgspec.Struct):
     removed: str
 
 
-def seen(now: NodeNow, coverage: NodeCoverage) -> NodeResource:
+def capabilities(store: Store, now: NodeNow) -> NodeCapabilities:
+    """What a job could use on a node."""
+    infos = [gpu.info for key in store.gpus if key[0] == now.name and (gpu := store.gpus[key]).info is not None]
+    models = Counter((info.name, info.mem_total_bytes) for info in infos if info and info.parent is None)
+    disks = [disk for disk in store.capacities.values()
+             if disk.node == now.name and disk.type == "file_system" and disk.is_writable and not disk.is_network
+             and disk.total_bytes is not None]  # fmt: skip
+    disk = max(disks, key=lambda disk: disk.total_bytes or 0, default=None)
+    torch = store.settings.get((now.name, "package", "torch"))
+    return NodeCapabilities(
+        cpus=now.node.cpus if now.node else None,
+        gpus=[GpuModel(name, count, size) for (name, size), count in models.items()],
+        disk_total_bytes=disk.total_bytes if disk else None, disk_free_bytes=disk.available_bytes if disk else None,
+        torch=torch.value if torch else None,
+    )  # fmt: skip
+
+
+def seen(store: Store, now: NodeNow, coverage: NodeCoverage) -> NodeResource:
     """Current state of one node."""
     is_ok = now.state is not None and now.state.state == "ok"
     figures = {name: getattr(now.host if is_ok else None, name, None) for name in NodeFigures.__struct_fields__}
     figures["mem_total_bytes"] = now.node.mem_total_bytes if now.node else None
     return NodeResource(
         node=now.name, about=node_line(now, coverage), figures=NodeFigures(**figures),
+        capabilities=capabilities(store, now),
         cost=next(iter(cost_lines([now])), None),
         last_record_at=iso(now.last_rx),
         heard=iso(now.last_rx),
@@ -125,7 +171,7 @@ async def get_nodes(context: WebContext, request: OperationRequest[NoParameters]
     coverage = coverage_of(context.store)
     return NodeList(
         [
-            seen(now, coverage[now.name])
+            seen(context.store, now, coverage[now.name])
             for now in sorted(context.store.nodes.values(), key=lambda now: natural(now.name))
         ]
     )
@@ -140,7 +186,7 @@ async def get_node(context: WebContext, request: OperationRequest[NoParameters])
         raise http_problem(404, "no_such_node", f"{name} is not a node of this console", "GET /nodes lists them")
     progress = progress_in(store)
     return NodeDetail(
-        node=seen(now, coverage_of(store)[name]),
+        node=seen(store, now, coverage_of(store)[name]),
         gpus=[line for line in gpu_lines(store, time.time_ns()) if line.node == name],
         ranks=[rank_line(row, progress) for row in jobs_of(store).rows if row.node == name],
         findings=[
@@ -152,9 +198,25 @@ async def get_node(context: WebContext, request: OperationRequest[NoParameters])
 
 @operation("POST", "/nodes", status=202)
 async def add_nodes(context: WebContext, request: OperationRequest[AddNodesRequest]) -> Added:
-    """Connect to more nodes until this console ends."""
+    """Connect to more nodes until this console ends; with `keep` also later ones, from hosts.toml."""
     context.permit(Change.ADD_NODE)
-    return Added(list(await context.control.add_nodes(request.parameters.nodes)))
+    wanted = request.parameters
+    path = context.config.path
+    if wanted.keep and path is None:
+        raise http_problem(409, "no_hosts_file", "this console was started without a hosts.toml",
+                           "start gconsole api with a file, or leave keep out")  # fmt: skip
+    names = [_with_login(host, wanted.user, wanted.port) for host in expand(wanted.nodes)]
+    added = list(await context.control.add_nodes(",".join(names)))
+    if wanted.keep and added and path is not None:
+        texts = {host.name: host.text for host in expand(",".join(names))}
+        edit.add(str(path), ",".join(texts[name] for name in added), {})
+    return Added(added, wanted.keep and bool(added))
+
+
+def _with_login(host: NodeAddress, user: str | None, port: int | None) -> str:
+    """A node with the login that it lacks, as a node set."""
+    login = f"{user}@" if user is not None and host.user is None else ""
+    return login + host.text + (f":{port}" if port is not None and host.port is None else "")
 
 
 @operation("DELETE", "/nodes/{name}", name_pattern=NODE_NAME)

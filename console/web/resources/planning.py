@@ -13,6 +13,7 @@ from ...launch.format import plan_text, shell
 from ...launch.node_capacity import node_facts
 from ...launch.plan import LaunchPlan, Refusal, make_plan
 from ...launch.request import RESERVED, JobRequest, Launcher, new_job
+from ...launch.scale import Batch, ScaleConfig
 from ...launch.state import job_status
 from ...records import Log
 from ..operation import OperationRequest, WebContext, operation
@@ -27,6 +28,14 @@ Word = Annotated[str, msgspec.Meta(min_length=1, max_length=4096, pattern=r"^[^\
 Count = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 VariableName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
+
+
+class ScaleRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A training configuration whose copy is scaled to the job's ranks, as `--scale-config`."""
+
+    path: Annotated[str, msgspec.Meta(pattern=r"^[^\x00]{1,4096}$")]  # as the command names it
+    text: Annotated[str, msgspec.Meta(max_length=1 << 20)]  # JSON, TOML or YAML, by the ending of `path`
+    batch: Batch = "auto"
 
 
 class StartJobRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,6 +54,8 @@ class StartJobRequest(msgspec.Struct, forbid_unknown_fields=True):
     interface: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.:-]{1,15}$")] | None = None
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
     env: dict[VariableName, Annotated[str, msgspec.Meta(max_length=65536, pattern=r"^[^\x00]*$")]] = {}
+    scale: ScaleRequest | None = None
+    check_imports: bool = False  # also look up the modules that the script imports
 
 
 class NodePlan(msgspec.Struct):
@@ -133,6 +144,8 @@ def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
         select=None if select == "auto" else tuple(host.name for host in expand(select)),
         launcher=spec.launcher or preferred.launcher, workdir=spec.workdir or preferred.workdir,
         interface=spec.interface, port=spec.port, env=tuple(spec.env.items()),
+        scale=ScaleConfig(spec.scale.path, spec.scale.text, spec.scale.batch) if spec.scale is not None else None,
+        check_imports=spec.check_imports,
     )  # fmt: skip
 
 
