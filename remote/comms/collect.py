@@ -12,7 +12,7 @@ import time
 
 from ..clocks import stamps
 from ..proc import limited
-from ..proc.environ import EnvironReader
+from ..proc.process_reader import ProcessReader, Request
 from ..proc.procfs import GONE
 from ..proc.user_files import exists
 from . import flight_recorder, flight_recorder_sources, nccl_log, nccl_ras
@@ -80,7 +80,7 @@ class CollectivesReader(object):
         self._request, self._capture = request, capture
         self._ranks = list(ranks)
         self._procfs, self._post, self._deadline = procfs, post, deadline
-        self._environ = EnvironReader(procfs, VARIABLES)
+        self._processes = ProcessReader(procfs, VARIABLES, nccl_ras.LIBRARIES, always=True)
         self._hostname = os.uname().nodename
         self._lock = threading.Lock()
         self._ras: "dict[str, ListeningSocket]" = {}  # by job
@@ -100,6 +100,7 @@ class CollectivesReader(object):
 
     def _run(self) -> None:
         queue = list(reversed(self._ranks))
+        self._processes.prefetch(filter(None, map(self._request_of, self._ranks)))
         workers = [
             threading.Thread(target=self._work, args=(queue,), name="gconsole-comms", daemon=True)
             for _ in range(min(READERS, len(queue)))
@@ -123,27 +124,30 @@ class CollectivesReader(object):
                 if not queue:
                     return
                 rank = queue.pop()
-            env = self._env(rank.pid)
-            if env is not None:
-                self._read_rank(rank, env)
+            try:
+                request = self._request_of(rank)
+                reading = self._processes.get(request) if request is not None else None
+            except (OSError, ValueError):
+                continue
+            if reading is not None and reading.env is not None and reading.live is not None:
+                live = reading.live.values
+                self._read_rank(rank, reading.env if live is None else live, reading.is_mapped)
 
-    def _env(self, pid: int) -> "Mapping[str, str] | None":
-        """Current environment of a rank; None without permission, which then lacks for everything else."""
+    def _request_of(self, rank: "RankRef") -> "Request | None":
         try:
-            initial, _ = self._environ.static(pid)
-            live = self._environ.live(pid, self._environ.locate(pid), self._procfs.stat(pid).env_start)
-        except (OSError, ValueError):
+            stat = self._procfs.stat(rank.pid)
+        except (OSError, ValueError, IndexError):
             return None
-        return initial if live is None else live
+        return Request(rank.pid, stat.ppid, stat.env_start)
 
     # -- a rank ------------------------------------------------------------------------------------------------------
 
-    def _read_rank(self, rank: "RankRef", env: "Mapping[str, str]") -> None:
+    def _read_rank(self, rank: "RankRef", env: "Mapping[str, str]", may_use_nccl: bool) -> None:
         deadline = min(self._deadline, time.monotonic() + RANK_TIMEOUT_S)
         if not self._read_worker_server(rank, deadline):
             self._read_dump(rank, env, deadline)
         try:
-            listener = nccl_ras.find_socket(self._procfs, rank.pid, env)
+            listener = nccl_ras.find_socket(self._procfs, rank.pid, env) if may_use_nccl else None
         except SourceError as error:
             self._post_failure(rank, "ras", error)
         else:

@@ -32,7 +32,7 @@ VARIABLES = ("NCCL_RAS_ADDR", "NCCL_RAS_ENABLE")
 MAX_BYTES = 16 << 20
 #: Mapped by every process that uses NCCL. Reading the socket tables takes 10 ms on a busy node, so only these have
 #: theirs read.
-_LIBRARIES = (b"libcuda.so", b"libnccl.so")
+LIBRARIES = (b"libcuda.so", b"libnccl.so")
 #: Seconds. RAS timeout per leg (its default is 5): the response takes that long if a node is gone.
 LEG_TIMEOUT_S = 2
 #: Attempts. With several jobs on one port, chance decides which one responds.
@@ -69,7 +69,7 @@ def port_of(env: "Mapping[str, str]") -> "int | None":
 def find_socket(procfs: "ProcFs", pid: int, env: "Mapping[str, str]") -> "ListeningSocket | None":
     """The RAS socket of a rank, or None. Raises SourceError."""
     port = port_of(env)
-    if port is None or not _may_use_nccl(procfs, pid):
+    if port is None:
         return None
     listeners = sockets.listeners_at(procfs, pid, port)
     if not listeners:
@@ -87,14 +87,6 @@ def find_socket(procfs: "ProcFs", pid: int, env: "Mapping[str, str]") -> "Listen
     except OSError:
         pass  # ended
     return None
-
-
-def _may_use_nccl(procfs: "ProcFs", pid: int) -> bool:
-    try:
-        maps = procfs.maps(pid)
-    except OSError:
-        return False
-    return any(name in maps for name in _LIBRARIES)
 
 
 def query_status(

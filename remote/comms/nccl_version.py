@@ -2,6 +2,7 @@
 
 import re
 
+from ..proc import apart
 from ..proc.user_files import names_in
 
 TYPE_CHECKING = False
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 #: start; there are only two attempts, because reading the maps of a process takes milliseconds.
 FIRST_S, AGAIN_S = 10.0, 60.0
 
+#: Characters of a path; a longer one is cut in front.
+LONGEST_PATH = 1 << 17
 #: Names in a folder of packages.
 MOST_NAMES = 20_000
 
@@ -61,12 +64,10 @@ def loaded_version(procfs: "ProcFs", pid: int) -> "str | None":
     The search takes linear time: a path may be as long as all of maps.
     """
     try:
-        maps = procfs.maps(pid)
-        index = maps.find(b"/libnccl.so")
-        if index < 0:
+        path = apart.read(procfs, pid, ("maps",), _library_path)
+        if path is None:
             return None
-        start = maps.find(b"/", maps.rfind(b"\n", 0, index) + 1)
-        path = (maps[start:index] + maps[index : index + 256].split(None, 1)[0]).decode("utf-8", "replace")
+        path = apart.as_text(path, LONGEST_PATH)
         numbered = _NUMBERED.search(path)
         if numbered is not None:
             return numbered.group(1)
@@ -76,3 +77,12 @@ def loaded_version(procfs: "ProcFs", pid: int) -> "str | None":
         return None  # ended, or no permission
     versions = [match.group(1) for match in map(_PIP_NAME.match, names) if match is not None]
     return versions[0] if len(versions) == 1 else None
+
+
+def _library_path(procfs: "ProcFs", pid: int) -> "str | None":
+    maps = procfs.maps(pid)
+    index = maps.find(b"/libnccl.so")
+    if index < 0:
+        return None
+    start = max(maps.find(b"/", maps.rfind(b"\n", 0, index) + 1), index - LONGEST_PATH + 256)
+    return (maps[start:index] + maps[index : index + 256].split(None, 1)[0]).decode("utf-8", "replace")

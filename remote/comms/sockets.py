@@ -11,6 +11,7 @@ import stat
 import struct
 import time
 
+from ..proc import apart
 from ..proc.net_tables import LISTENS, table_lines, tcp_sockets
 from ..proc.procfs import GONE
 from ..proc.user_files import RightsOf, open_handle
@@ -26,6 +27,8 @@ _ACCEPTS = 0x10000  # __SO_ACCEPTCON (net/unix)
 _CHUNK = 1 << 18
 #: Processes above a rank that may have opened its socket.
 _DEEPEST = 8
+#: Bytes of the name of a unix socket.
+LONGEST_NAME = 4096
 #: Lines of the table of unix sockets with one inode that are tried.
 MOST_CANDIDATES = 8
 
@@ -81,13 +84,27 @@ def listeners_at(procfs: "ProcFs", pid: int, port: int) -> "dict[int, ListeningS
 
 
 def _unix(procfs: "ProcFs", pid: int, inode: int) -> "list[ListeningSocket]":
+    try:
+        names = apart.read(procfs, pid, ("net/unix",), lambda procfs, pid: _unix_names(procfs, pid, inode))
+        return [ListeningSocket(pid, socket.AF_UNIX, _name(name)) for name in names[:MOST_CANDIDATES]]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _unix_names(procfs: "ProcFs", pid: int, inode: int) -> "list[str]":
+    """The names of listening sockets with this inode, each byte as a character."""
     wanted = b"%d" % inode
-    listeners = []
+    names = []
     for line in table_lines(procfs, pid, "unix"):
         fields = line.split(None, 7)
         if len(fields) == 8 and fields[6] == wanted and _accepts(fields[3]):
-            listeners.append(ListeningSocket(pid, socket.AF_UNIX, os.fsdecode(fields[7])))
-    return listeners[:MOST_CANDIDATES]
+            names.append(fields[7].decode("latin-1"))
+    return names[:MOST_CANDIDATES]
+
+
+def _name(text: "Any") -> str:
+    """The name of a socket that a child found. Raises ValueError."""
+    return os.fsdecode(apart.as_text(text, LONGEST_NAME).encode("latin-1"))
 
 
 def _accepts(flags: bytes) -> bool:

@@ -6,6 +6,7 @@ the array that libc's `environ` points to, which is read from /proc/PID/mem with
 
 import os
 import struct
+import zlib
 
 from .procfs import GONE
 from .symbols import BadImage, find_symbol
@@ -22,13 +23,16 @@ PAGE = 4096
 
 
 class LiveEnviron(object):
-    """Address of a process's live environment and its last content; `address` is None if unknown."""
+    """Address of a process's live environment and its last content; `address` is None if unknown.
 
-    __slots__ = ("address", "array", "values")
+    `digest` is of the array of pointers: while it is the same, so are the values.
+    """
 
-    def __init__(self, address: "int | None") -> None:
+    __slots__ = ("address", "digest", "values")
+
+    def __init__(self, address: "int | None", digest: "int | None" = None) -> None:
         self.address = address
-        self.array: bytes | None = None
+        self.digest = digest
         self.values: dict[str, str] | None = None
 
 
@@ -49,7 +53,7 @@ class EnvironReader(object):
     def locate(self, pid: int) -> "LiveEnviron":
         """Find the live environment of a process. Raises PermissionError if its memory is not readable."""
         try:
-            fd = os.open(self.procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
+            fd = self.procfs.open(pid, "mem")
         except GONE:
             return LiveEnviron(None)
         try:
@@ -59,28 +63,29 @@ class EnvironReader(object):
                 None
             )  # another architecture, static, musl before its start, or gone: the exec-time one stands
         finally:
-            os.close(fd)
+            self.procfs.release(fd)
 
     def live(self, pid: int, live: "LiveEnviron", env_start: int) -> "dict[str, str] | None":
         """The wanted variables as they are now; None if unknown."""
         if live.address is None:
             return None
         try:
-            fd = os.open(self.procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
+            fd = self.procfs.open(pid, "mem")
         except OSError:
             return None
         try:
             array = _array(fd, live.address)
             if array is None:
                 return None
-            if array != live.array:
+            digest = zlib.crc32(array) | zlib.adler32(array) << 32
+            if digest != live.digest:
                 live.values = self._wanted(self._strings(pid, fd, array, env_start))
-                live.array = array
+                live.digest = digest
             return live.values
         except (OSError, OverflowError, struct.error):
             return None  # it moved while being read, or is gone
         finally:
-            os.close(fd)
+            self.procfs.release(fd)
 
     def _find(self, pid: int, fd: int) -> "int | None":
         def read(address: int, size: int) -> bytes:

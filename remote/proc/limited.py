@@ -16,7 +16,7 @@ from .user_files import RightsOf, prepare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence, TypeVar
+    from typing import Any, Callable, Iterable, Sequence, TypeVar
 
     Parsed = TypeVar("Parsed")
 
@@ -41,27 +41,59 @@ def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes
     The child has no rights, no files and no terminal. It is forked without an exec: the parser must not use locks of
     other threads. Raises ValueError as the parser, and for data that needs more than a child may use.
     """
-    if len(data) <= SMALL:
-        return parser(data)
+    return parser(data) if len(data) <= SMALL else _restored(kind, _answer_to(lambda: vars(parser(data)), ()))
+
+
+def call(function: "Callable[[], list[Any]]", kept: "Iterable[int]" = ()) -> "list[Any]":
+    """The list that a function returns, as JSON has it, run in such a child, which keeps these open descriptors.
+
+    Whatever it read may have taken over the child: the caller checks every value. Raises ValueError.
+    """
+    values = _values(_answer_to(function, kept))
+    if not isinstance(values, list):
+        raise ValueError("invalid answer")
+    return values
+
+
+def _answer_to(function: "Callable[[], Any]", kept: "Iterable[int]") -> bytes:
     prepare()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _run(parser, data, writer)
+        _run(function, writer, kept)
     os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        made = pipe.read(MOST_RESULT + 1)
-    if len(made) > MOST_RESULT:
+    deadline, made, size = time.monotonic() + MOST_S, [], 0
+    try:
+        while size <= MOST_RESULT:
+            _wait(reader, select.POLLIN, deadline)
+            part = os.read(reader, 1 << 16)
+            if not part:
+                break
+            made.append(part)
+            size += len(part)
+    except OSError:
+        size = MOST_RESULT + 1  # it neither answers nor ends
+    finally:
+        os.close(reader)
+    if size > MOST_RESULT:
         os.kill(pid, signal.SIGKILL)
     if os.waitpid(pid, 0)[1]:
         raise ValueError(_EXCEEDED)
-    return _restored(kind, made)
+    return b"".join(made)
+
+
+def _values(made: bytes) -> "Any":
+    try:
+        values = json.loads(made.decode("ascii"))
+    except RecursionError:
+        raise ValueError("invalid answer")
+    if isinstance(values, str):
+        raise ValueError(values)
+    return values
 
 
 def _restored(kind: "type[Parsed]", made: bytes) -> "Parsed":
-    values = json.loads(made.decode("ascii"))
-    if isinstance(values, str):
-        raise ValueError(values)
+    values = _values(made)
     if not isinstance(values, dict):
         raise ValueError("invalid answer")
     parsed = kind.__new__(kind)
@@ -131,7 +163,7 @@ class Parser(object):
                 number, deadline, size = _REQUEST.unpack(_read(requests, _REQUEST.size, None))
                 data = _read(requests, size, None)
                 signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S)
-                answer = _answer_of(lambda data: self._functions[number](data, deadline), data).encode("ascii")  # noqa: B023
+                answer = _answer_of(lambda: vars(self._functions[number](data, deadline))).encode("ascii")  # noqa: B023
                 _write(answers, _ANSWER.pack(len(answer)) + answer, None)
         finally:
             os._exit(0)
@@ -167,23 +199,23 @@ def _wait(fd: int, event: int, deadline: float) -> None:
         raise OSError("no answer")
 
 
-def _run(parser: "Callable[[bytes], Any]", data: bytes, writer: int) -> None:
+def _run(function: "Callable[[], Any]", writer: int, kept: "Iterable[int]") -> None:
     """In the child: nothing of the agent may run here, no handlers and no buffers of its output."""
     code = 1
     try:
-        _confine(writer)
+        _confine(writer, *kept)
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
         signal.alarm(MOST_S)
         with os.fdopen(writer, "w") as pipe:
-            pipe.write(_answer_of(parser, data))
+            pipe.write(_answer_of(function))
         code = 0
     finally:
         os._exit(code)
 
 
-def _answer_of(parser: "Callable[[bytes], Any]", data: bytes) -> str:
+def _answer_of(function: "Callable[[], Any]") -> str:
     try:
-        made: "Any" = vars(parser(data))
+        made = function()
     except ValueError as error:
         made = str(error)
     return json.dumps(made)

@@ -1,6 +1,8 @@
 """Properties of one process: whether it is Python or a launcher, and the rank it claims."""
 
+from .environ import LiveEnviron
 from .job_id import job_key, restart_family
+from .process_reader import Request
 from .procfs import GONE
 from .programs import COMMUNICATION_THREADS, NATIVE, is_python_guess, is_python_name, launcher_of
 from .rank_variables import claim_of, claim_of_argv
@@ -9,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .environ import EnvironReader, LiveEnviron
+    from .process_reader import ProcessReader, Reading
     from .procfs import ProcFs, Stat, Status
     from .rank_variables import Claim
 
@@ -76,35 +78,53 @@ class ProcessExaminer(object):
     """Examines single processes. `process_filter` is (name, value) of a variable, or None."""
 
     def __init__(
-        self, procfs: "ProcFs", environ: "EnvironReader", process_filter: "tuple[str, str] | None", boot_id: str
+        self, procfs: "ProcFs", reader: "ProcessReader", process_filter: "tuple[str, str] | None", boot_id: str
     ) -> None:
         self.procfs = procfs
-        self.environ = environ
+        self.reader = reader
         self.process_filter = process_filter
         self.boot_id = boot_id
         self.spawned: "dict[tuple[int, int], Claim]" = {}  # of processes that no variable numbers, by key
+
+    def request(self, entry: "ProcessEntry", parent: "ProcessEntry | None", is_young: bool) -> "Request | None":
+        """What `refresh` reads of a process; None if there is nothing to read."""
+        facts = entry.details
+        if facts.denied or facts.live is None or (facts.live.address is None and not is_young):
+            return None
+        live = facts.live if facts.live.address is not None else _inherited(entry, parent)
+        return Request(entry.pid, entry.ppid, entry.env_start, live, is_refresh=True)
 
     def examine(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> None:
         """Determine the properties of a process anew."""
         entry.facts = None
         entry.carries = None
         try:
-            argv = self._recognise(entry)
+            reading = self._reading(entry, parent)
+            self._recognise(entry, reading)
             if entry.python or entry.launcher:
-                entry.facts = ProcessFacts(argv, self.procfs.status(entry.pid))
-                self._read_environ(entry, parent)
+                entry.facts = ProcessFacts(reading.argv or [], self.procfs.status(entry.pid))
+                self._note_environ(entry, reading)
         except GONE:
             entry.python = False
             entry.launcher = None
+
+    def describe(self, entry: "ProcessEntry") -> "ProcessFacts":
+        """The facts of a process that is neither Python nor a launcher. Raises OSError."""
+        return ProcessFacts(self._reading(entry, None).argv or [], self.procfs.status(entry.pid))
 
     def refresh(self, entry: "ProcessEntry", parent: "ProcessEntry | None", young: bool) -> bool:
         """Read the live environment again; True if the process has a rank that it had not before, or a changed one."""
         facts = entry.details
         if facts.denied:
             return not facts.communicates and self._check_threads(entry)
-        if facts.live is not None and facts.live.address is None and young:
-            self._locate_live(entry, parent)  # it may have been caught between exec and the start of its libc
-        env = self._live(entry)
+        request = self.request(entry, parent, young)
+        if request is None:
+            return False
+        try:
+            facts.live = self.reader.get(request).live
+        except GONE:
+            return False
+        env = facts.live.values if facts.live is not None else None
         if env is None or env == facts.env:
             return False
         facts.env = env
@@ -127,7 +147,7 @@ class ProcessExaminer(object):
             return True
         if entry.carries is None:
             try:
-                entry.carries = self.environ.static(entry.pid)[0].get(name) == value
+                entry.carries = (self._reading(entry, None).env or {}).get(name) == value
             except OSError:
                 entry.carries = False
         return entry.carries
@@ -139,62 +159,40 @@ class ProcessExaminer(object):
         except OSError:
             return self.boot_id
 
-    def _recognise(self, entry: "ProcessEntry") -> "list[str]":
-        """Set `python` and `launcher`; returns the arguments if they were read for that."""
-        argv: list[str] = []
+    def _reading(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> "Reading":
+        return self.reader.get(full_request(entry, parent))
+
+    def _recognise(self, entry: "ProcessEntry", reading: "Reading") -> None:
+        """Set `python` and `launcher`."""
+        argv = reading.argv or []
         try:
             name = self.procfs.link(entry.pid, "exe").partition(" (deleted)")[0].rpartition("/")[2]
         except PermissionError:
-            argv = self.procfs.argv(entry.pid)
             entry.python = is_python_guess(entry.comm, argv)
         else:
-            entry.python = is_python_name(name) or self._embeds_python(entry)
-        if entry.python or entry.comm in NATIVE:
-            argv = argv or self.procfs.argv(entry.pid)
-            entry.launcher = launcher_of(argv, entry.comm)
-        else:
-            entry.launcher = None
-        return argv
+            entry.python = is_python_name(name) or self._embeds_python(entry, reading)
+        entry.launcher = launcher_of(argv, entry.comm) if entry.python or entry.comm in NATIVE else None
 
-    def _embeds_python(self, entry: "ProcessEntry") -> bool:
+    def _embeds_python(self, entry: "ProcessEntry", reading: "Reading") -> bool:
         """Whether a program of another name is a rank in Python (frozen, embedded): it carries a rank and libpython."""
-        try:
-            env = self.environ.static(entry.pid)[0]
-            if self.process_filter:
-                entry.carries = env.get(self.process_filter[0]) == self.process_filter[1]
-            return claim_of(env, "") is not None and b"libpython" in self.procfs.maps(entry.pid)
-        except PermissionError:
+        if reading.env is None:
             return False
+        if self.process_filter:
+            entry.carries = reading.env.get(self.process_filter[0]) == self.process_filter[1]
+        return reading.is_mapped and claim_of(reading.env, "") is not None
 
-    def _read_environ(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> None:
+    def _note_environ(self, entry: "ProcessEntry", reading: "Reading") -> None:
         facts = entry.details
-        try:
-            facts.at_exec = facts.env = self.environ.static(entry.pid)[0]
-        except PermissionError:
+        if reading.env is None:
             facts.denied = "environ"
             if entry.python:
                 self._check_threads(entry)
             return
+        facts.at_exec = facts.env = reading.env
         if entry.python:
-            self._locate_live(entry, parent)
-            facts.env = self._live(entry) or facts.at_exec
+            facts.live = reading.live
+            facts.env = (facts.live.values if facts.live is not None else None) or facts.at_exec
         self._claim(entry)
-
-    def _locate_live(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> None:
-        facts = entry.details
-        if parent is not None and parent.facts is not None and entry.env_start == parent.env_start != 0:
-            inherited = parent.facts.live
-            if inherited is not None and inherited.address:
-                facts.live = type(inherited)(inherited.address)  # a fork keeps its parent's memory map
-                return
-        try:
-            facts.live = self.environ.locate(entry.pid)
-        except PermissionError:
-            facts.live = None
-
-    def _live(self, entry: "ProcessEntry") -> "dict[str, str] | None":
-        live = entry.details.live
-        return self.environ.live(entry.pid, live, entry.env_start) if live is not None else None
 
     def _claim(self, entry: "ProcessEntry") -> None:
         facts = entry.details
@@ -214,6 +212,19 @@ class ProcessExaminer(object):
         names = self.procfs.thread_names(entry.pid)
         entry.details.communicates = any(name.startswith(COMMUNICATION_THREADS) for name in names)
         return entry.details.communicates
+
+
+def full_request(entry: "ProcessEntry", parent: "ProcessEntry | None") -> "Request":
+    """What `ProcessExaminer.examine` reads of a process."""
+    return Request(entry.pid, entry.ppid, entry.env_start, _inherited(entry, parent))
+
+
+def _inherited(entry: "ProcessEntry", parent: "ProcessEntry | None") -> "LiveEnviron | None":
+    """Where the live environment is if it is that of the parent: a fork keeps its parent's memory map."""
+    if parent is None or parent.facts is None or parent.facts.live is None or not parent.facts.live.address:
+        return None
+    is_fork = entry.env_start == parent.env_start != 0
+    return LiveEnviron(parent.facts.live.address) if is_fork else None
 
 
 def _numbers(claim: "Claim") -> "tuple[Any, ...]":

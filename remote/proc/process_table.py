@@ -8,18 +8,19 @@ reused, an old shell may exec.
 import os
 import traceback
 
-from .process_facts import ProcessEntry, ProcessExaminer, ProcessFacts
+from .process_facts import ProcessEntry, ProcessExaminer, ProcessFacts, full_request
 from .procfs import GONE, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Iterable, Iterator
 
-    from .environ import EnvironReader
-    from .procfs import ProcFs
+    from .process_reader import ProcessReader, Request
+    from .procfs import ProcFs, Stat
 
 LISTING_S = 2.0
 UNLISTED_S = 10.0  # a listing is skipped for at most this long
+SLICE_S = 10.0  # a slice of the round is examined this often: each starts a child for every other user
 ROUND_S = 60.0  # every process is examined again within this time
 YOUNG_S = 10.0  # a process of this age may still be about to exec
 YOUNG_PYTHON_S = 120.0  # a Python process of this age may still be importing torch, and set its rank after that
@@ -33,12 +34,12 @@ class ProcessTable(object):
     def __init__(
         self,
         procfs: "ProcFs",
-        environ: "EnvironReader",
+        reader: "ProcessReader",
         process_filter: "tuple[str, str] | None" = None,
         boot_id: str = "",
     ) -> None:
         self.procfs = procfs
-        self.examiner = ProcessExaminer(procfs, environ, process_filter, boot_id)
+        self.examiner = ProcessExaminer(procfs, reader, process_filter, boot_id)
         self.own_pid = os.getpid() if procfs.root == "/proc" else None
         self.entries: dict[int, ProcessEntry] = {}
         self.noted: dict[int, ProcessEntry] = {}  # those with facts
@@ -48,6 +49,7 @@ class ProcessTable(object):
         self._names: set[str] = set()
         self._young: dict[int, float] = {}  # pid: until when (time.monotonic)
         self._round: list[int] = []  # pids still to examine in this round
+        self._unexamined_s = 0.0  # since the last slice of it
         self._scanned: float | None = None
         self._listed: float | None = None
         self._tasks: str | None = None  # the task fields of /proc/loadavg at the last listing
@@ -71,8 +73,7 @@ class ProcessTable(object):
             return
         elapsed = now - self._scanned if self._scanned is not None else 0.0
         self._scanned = now
-        self._again_young(now)
-        self._again_round(elapsed)
+        self._again(self._due_young(now) + self._due_round(elapsed))
         tasks = self._task_count()
         if tasks is None or tasks != self._tasks or self._listed is None or now - self._listed >= UNLISTED_S:
             self._tasks, self._listed = tasks, now
@@ -86,8 +87,22 @@ class ProcessTable(object):
         fresh = [int(name) for name in names - self._names if name.isdigit()]
         self._names = names
         uptime = self.procfs.uptime_s() or 0.0
-        for pid in sorted(fresh):
-            self._add(pid, now, uptime)
+        added = [entry for entry in (self._add(pid) for pid in sorted(fresh)) if entry is not None]
+        self._prefetch([full_request(entry, self.entries.get(entry.ppid)) for entry in added])
+        for entry in added:
+            self._examine(entry)
+            age = max(0.0, uptime - entry.start_ticks / self._ticks_s)
+            youth = YOUNG_PYTHON_S if entry.python else YOUNG_S
+            if age < youth:
+                self._young[entry.pid] = now + youth - age
+
+    def prefetch(self, entries: "Iterable[ProcessEntry]") -> None:
+        """Read what `describe` needs of these processes, where it was not read before."""
+        self._prefetch([full_request(entry, None) for entry in entries if entry.facts is None])
+
+    def _prefetch(self, requests: "list[Request]") -> None:
+        if requests:
+            self.examiner.reader.prefetch(requests)
 
     def forget(self, pid: int) -> None:
         """Remove a process that is gone."""
@@ -132,31 +147,26 @@ class ProcessTable(object):
         """The facts of a process, read now if they were not needed before; None if it is gone."""
         if entry.facts is None:
             try:
-                entry.facts = ProcessFacts(self.procfs.argv(entry.pid), self.procfs.status(entry.pid))
-            except OSError:
+                entry.facts = self.examiner.describe(entry)
+            except (OSError, ValueError):
                 return None
             self.noted[entry.pid] = entry
         return entry.facts
 
-    def _add(self, pid: int, now: float, uptime: float) -> None:
+    def _add(self, pid: int) -> "ProcessEntry | None":
+        """A new process, if it is to be examined."""
         try:
             stat = self.procfs.stat(pid)
         except GONE:
             self._names.discard(str(pid))  # so that its next user is new
-            return
+            return None
         except PermissionError:
             self.hidden.add(pid)
-            return
+            return None
         entry = self.entries[pid] = ProcessEntry(pid, stat)
         if stat.ppid in self.watched:
             self.dirty = True
-        if stat.kernel or stat.dead:
-            return
-        self._examine(entry)
-        age = max(0.0, uptime - stat.start_ticks / self._ticks_s)
-        youth = YOUNG_PYTHON_S if entry.python else YOUNG_S
-        if age < youth:
-            self._young[pid] = now + youth - age
+        return None if stat.kernel or stat.dead else entry
 
     def _examine(self, entry: "ProcessEntry") -> None:
         was = entry.facts
@@ -177,49 +187,69 @@ class ProcessTable(object):
             self._failed.add(entry.key)
             self.failures.append("process %d: %s" % (entry.pid, traceback.format_exc(limit=-2)[-500:]))
 
-    def _again_young(self, now: float) -> None:
-        for pid, until in list(self._young.items()):
-            self._again(pid)
-            if now >= until:
-                self._young.pop(pid, None)
+    def _due_young(self, now: float) -> "list[int]":
+        due = list(self._young)
+        for pid in [pid for pid, until in self._young.items() if now >= until]:
+            del self._young[pid]
+        return due
 
-    def _again_round(self, elapsed: float) -> None:
+    def _due_round(self, elapsed: float) -> "list[int]":
         """The next slice of the round, as large as the time since the last one demands."""
+        self._unexamined_s += elapsed
+        if self._unexamined_s < SLICE_S:
+            return []
+        elapsed, self._unexamined_s = self._unexamined_s, 0.0
         if not self._round:
             self._round = list(self.entries)
         count = int(len(self.entries) * elapsed / ROUND_S) + 1 if self.entries else 0
-        for pid in self._round[-count:]:
-            if pid not in self._young:
-                self._again(pid)
+        due = [pid for pid in self._round[-count:] if pid not in self._young]
         del self._round[-count:]
+        return due
 
-    def _again(self, pid: int) -> None:
-        """Examine a process again: it may have called exec, set its rank, or be another one with the same pid."""
-        entry = self.entries.get(pid)
-        if entry is None:
-            return
-        try:
-            stat = self.procfs.stat(pid)
-        except OSError:
-            return  # the next listing removes it
-        if stat.start_ticks != entry.start_ticks:
-            self.lose(pid)
-            return
-        if stat.kernel or stat.dead:
-            return
-        if entry.facts and stat.ppid != entry.ppid:
-            self.dirty = True
-        other = entry.is_other_program(stat)
-        entry.note(stat)
-        if other:
+    def _again(self, pids: "list[int]") -> None:
+        """Examine processes again: one may have called exec, set its rank, or be another one with the same pid."""
+        changed: "list[ProcessEntry]" = []
+        same: "list[ProcessEntry]" = []
+        requests: "list[Request]" = []
+        for pid in pids:
+            entry = self.entries.get(pid)
+            stat = self._stat_again(entry) if entry is not None else None
+            if entry is None or stat is None:
+                continue
+            if entry.facts and stat.ppid != entry.ppid:
+                self.dirty = True
+            is_other = entry.is_other_program(stat)
+            entry.note(stat)
+            parent = self.entries.get(entry.ppid)
+            if is_other:
+                changed.append(entry)
+                requests.append(full_request(entry, parent))
+            elif entry.python and entry.facts:
+                same.append(entry)
+                request = self.examiner.request(entry, parent, pid in self._young)
+                requests.extend([request] if request is not None else [])
+        self._prefetch(requests)
+        for entry in changed:
             self._examine(entry)
             if entry.python:
-                self._young[pid] = (self._scanned or 0.0) + YOUNG_PYTHON_S  # as good as new
-        elif entry.python and entry.facts:
+                self._young[entry.pid] = (self._scanned or 0.0) + YOUNG_PYTHON_S  # as good as new
+        for entry in same:
             try:
-                self.dirty |= self.examiner.refresh(entry, self.entries.get(entry.ppid), pid in self._young)
+                parent = self.entries.get(entry.ppid)
+                self.dirty |= self.examiner.refresh(entry, parent, entry.pid in self._young)
             except Exception:  # noqa: BLE001 - as in _examine
                 self._fail(entry)
+
+    def _stat_again(self, entry: "ProcessEntry") -> "Stat | None":
+        """The state of a process; None if it is dead, gone or another one, which is then new."""
+        try:
+            stat = self.procfs.stat(entry.pid)
+        except OSError:
+            return None  # the next listing removes it
+        if stat.start_ticks != entry.start_ticks:
+            self.lose(entry.pid)
+            return None
+        return None if stat.kernel or stat.dead else stat
 
     def _task_count(self) -> "str | None":
         """Number of tasks and newest pid, as text; if both are unchanged, no task started or ended."""

@@ -101,9 +101,17 @@ class ProcFs(object):
         """The path of a file of a process."""
         return "%s/%s/%s" % (self.root, pid, name)
 
+    def open(self, pid: "int | str", name: str) -> int:
+        """A descriptor of a file of a process, to be given back to `release`."""
+        return os.open(self.path(pid, name), os.O_RDONLY | os.O_CLOEXEC)
+
+    def release(self, fd: int) -> None:
+        """Close what `open` has opened."""
+        os.close(fd)
+
     def read(self, pid: "int | str", name: str, limit: int = 1 << 20) -> bytes:
         """The bytes of one file of a process, at most about `limit`."""
-        fd = os.open(self.path(pid, name), os.O_RDONLY | os.O_CLOEXEC)
+        fd = self.open(pid, name)
         try:
             parts = []
             while limit > 0:
@@ -114,7 +122,7 @@ class ProcFs(object):
                 limit -= len(part)
             return b"".join(parts)
         finally:
-            os.close(fd)
+            self.release(fd)
 
     def maps(self, pid: "int | str") -> bytes:
         """The mappings of a process, at most about `MOST_MAPS`. A path in it may be as long: search in linear time."""
@@ -122,11 +130,11 @@ class ProcFs(object):
 
     def read_at_once(self, pid: "int | str", name: str) -> bytes:
         """The bytes of a file that the kernel makes in one piece (stat, status, wchan, comm): one read."""
-        fd = os.open(self.path(pid, name), os.O_RDONLY | os.O_CLOEXEC)
+        fd = self.open(pid, name)
         try:
             return os.read(fd, 16384)
         finally:
-            os.close(fd)
+            self.release(fd)
 
     def stat(self, pid: "int | str") -> "Stat":
         """The parsed `stat` of a process."""

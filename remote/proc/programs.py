@@ -3,6 +3,7 @@
 import os
 import re
 
+from . import apart
 from .numbers import parse_count
 from .rank_variables import number, options_of
 
@@ -175,7 +176,7 @@ def slurm_step_of(argv: "list[str]") -> "str | None":
 
 
 _EXECUTABLE = re.compile(r"^python(\d+)\.(\d+)(t?)d?$")
-_LIBRARY = re.compile(rb"/libpython(\d+)\.(\d+)(t?)d?\.so")
+_LIBRARY = re.compile(rb"/libpython(\d{1,4})\.(\d{1,4})(t?)d?\.so")
 
 
 class PythonVersion(object):
@@ -183,7 +184,7 @@ class PythonVersion(object):
 
     __slots__ = ("free_threaded", "number")
 
-    def __init__(self, major: "str | bytes", minor: "str | bytes", flag: "str | bytes") -> None:
+    def __init__(self, major: str, minor: str, flag: str) -> None:
         self.number = (int(major), int(minor))
         self.free_threaded = bool(flag)
 
@@ -197,20 +198,25 @@ def version_of(procfs: "ProcFs", pid: int) -> "PythonVersion | None":
         program = _EXECUTABLE.match(os.path.basename(procfs.link(pid, "exe")))
         if program:
             return PythonVersion(*program.groups())
-        library = _LIBRARY.search(procfs.maps(pid))
-    except OSError:
+        version = apart.read(procfs, pid, ("maps",), _library_version)
+        return PythonVersion(*apart.as_texts(version, 3, 8)) if version else None
+    except (OSError, ValueError, TypeError):
         return None  # gone, or not readable
-    return PythonVersion(*library.groups()) if library else None
+
+
+def _library_version(procfs: "ProcFs", pid: int) -> "list[str]":
+    library = _LIBRARY.search(procfs.maps(pid))
+    return [group.decode("ascii") for group in library.groups()] if library else []
 
 
 def folders_of(procfs: "ProcFs", pid: int) -> "list[str]":
     """Folders of the process's commands: those of its first argument and of its executable."""
     folders = []
     try:
-        argv = procfs.argv(pid)
+        argv = apart.as_texts(apart.read(procfs, pid, ("cmdline",), lambda procfs, pid: procfs.argv(pid)))
         if argv and os.path.isabs(argv[0]):
             folders.append(os.path.dirname(argv[0]))
         folders.append(os.path.dirname(procfs.link(pid, "exe")))
-    except OSError:
+    except (OSError, ValueError):
         pass  # gone, or not readable
     return folders

@@ -8,6 +8,8 @@ import os
 import re
 import stat
 
+from . import apart
+from .environ import EnvironReader
 from .output_files import TAIL_BYTES, NoOutput, OutputFiles
 from .procfs import GONE, printable
 from .user_files import RightsOf
@@ -229,24 +231,28 @@ class _Living(object):
         self._starts: "list[tuple[int, int, float]]" = []  # pid, uid, time of the start
         boot_s = _boot_s(procfs)
         others: "set[int]" = set()  # ranks, and launchers of living ranks: not launchers of anything else
-        python = []
+        python, parents = [], {}
         for name in procfs.names():
             if not name.isdigit():
                 continue
             try:
                 info, uid = procfs.stat(name), os.stat(procfs.path(name, "")).st_uid
-                if info.dead or uid not in uids:
-                    continue
-                if "python" in info.comm or info.comm.startswith(("torchrun", "accelerate", "pt_")):
-                    python.append((int(name), uid, boot_s + info.start_ticks / float(os.sysconf("SC_CLK_TCK"))))
-                env = _environ(procfs, name)
             except (OSError, ValueError, IndexError):
                 continue  # gone, or not readable
-            if b"TORCHELASTIC_ERROR_FILE" in env:
-                parts = env[b"TORCHELASTIC_ERROR_FILE"].split(b"/")
-                self._folders.update((uid, os.fsdecode(part)) for part in parts)
-                self._run_ids.add((uid, os.fsdecode(env.get(b"TORCHELASTIC_RUN_ID", b""))))
-                others.update((int(name), info.ppid))
+            if info.dead or uid not in uids:
+                continue
+            parents[int(name)] = (uid, info.ppid)
+            if "python" in info.comm or info.comm.startswith(("torchrun", "accelerate", "pt_")):
+                python.append((int(name), uid, boot_s + info.start_ticks / float(os.sysconf("SC_CLK_TCK"))))
+        for pid, values in apart.read_each(procfs, dict.fromkeys(parents, ("environ",)), _variables).items():
+            uid, ppid = parents[pid]
+            try:
+                error_file, run_id = [] if isinstance(values, Exception) else apart.as_texts(values, 2)
+            except ValueError:
+                continue  # gone, not readable, or without these variables
+            self._folders.update((uid, part) for part in error_file.split("/"))
+            self._run_ids.add((uid, run_id))
+            others.update((pid, ppid))
         self._starts = [entry for entry in python if entry[0] not in others]
 
     def has(self, run: _Run) -> bool:
@@ -261,16 +267,18 @@ class _Living(object):
     def _has_torch(self, pid: int) -> bool:
         """Whether a process may have loaded torch, as a launcher has."""
         try:
-            return b"/torch/" in self._procfs.maps(pid)
+            return apart.read(self._procfs, pid, ("maps",), lambda procfs, pid: b"/torch/" in procfs.maps(pid)) is True
         except GONE:
             return False
-        except OSError:
+        except (OSError, ValueError):
             return True
 
 
-def _environ(procfs: "ProcFs", pid: str) -> "dict[bytes, bytes]":
-    pairs = (part.partition(b"=") for part in procfs.read(pid, "environ").split(b"\0"))
-    return {name: value for name, _, value in pairs if name.startswith(b"TORCHELASTIC_")}
+def _variables(procfs: "ProcFs", pid: int) -> "list[str]":
+    """The error file and the run id of a rank of torchrun; [] of another process."""
+    env = EnvironReader(procfs, ("TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID")).static(pid)[0]
+    error_file = env.get("TORCHELASTIC_ERROR_FILE")
+    return [] if error_file is None else [error_file, env.get("TORCHELASTIC_RUN_ID", "")]
 
 
 def _boot_s(procfs: "ProcFs") -> float:

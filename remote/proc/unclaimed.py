@@ -2,6 +2,7 @@
 
 import re
 
+from . import apart
 from .programs import program
 
 TYPE_CHECKING = False
@@ -46,7 +47,6 @@ class UnclaimedProcesses(object):
         self._procfs = procfs
         self._programs: "dict[ProcessKey, str]" = {}
         self._due: "dict[ProcessKey, tuple[float, float]]" = {}  # (when its libraries are read, pause after that)
-        self._left = MOST
 
     def get(self, entry: "ProcessEntry", lineage: "Iterable[ProcessEntry]" = ()) -> "str | None":
         """COMPUTE, SCRIPT or SERVICE; None if the process is not readable. `lineage`: its ancestors."""
@@ -54,32 +54,26 @@ class UnclaimedProcesses(object):
             return None
         if entry.key not in self._programs:
             self._programs[entry.key] = SCRIPT if self._is_script(entry, lineage) else SERVICE
-            self._due[entry.key] = (0.0, FIRST_S)
-            if self._left > 0:
-                self._read(entry, 0.0)
+            self._due[entry.key] = (0.0, FIRST_S)  # its libraries are read by the next `refresh`
         return self._programs[entry.key]
 
     def refresh(self, entries: "Iterable[ProcessEntry]", now: float) -> "list[ProcessEntry]":
         """Read the libraries of processes that are due; those that have changed. `entries` have a program."""
-        self._left = MOST
         by_key = {entry.key: entry for entry in entries}
         for table in (self._programs, self._due):
             for key in [key for key in table if key not in by_key]:
                 del table[key]
         due = [key for key, (when, _) in self._due.items() if when <= now]
-        return [by_key[key] for key in due[:MOST] if self._read(by_key[key], now)]
+        entries = [by_key[key] for key in due[:MOST]]
+        mapped = apart.read_each(self._procfs, {entry.pid: ("maps",) for entry in entries}, _has_libraries)
+        return [entry for entry in entries if self._note(entry, mapped[entry.pid] is True, now)]
 
-    def _read(self, entry: "ProcessEntry", now: float) -> bool:
+    def _note(self, entry: "ProcessEntry", has_libraries: bool, now: float) -> bool:
         """Whether libraries for computing appeared in a process; then it is not read again."""
-        self._left -= 1
         pause_s = self._due[entry.key][1]
-        self._due[entry.key] = (now + pause_s if now else 0.0, 2 * pause_s if now else pause_s)
+        self._due[entry.key] = (now + pause_s, 2 * pause_s)
         if pause_s > LAST_S:
             del self._due[entry.key]
-        try:
-            has_libraries = _LIBRARIES.search(self._procfs.maps(entry.pid)) is not None
-        except OSError:
-            return False  # ended, or not readable
         if not has_libraries or _IDLE.search(" ".join(entry.details.argv[:4])):
             return False
         self._due.pop(entry.key, None)
@@ -102,3 +96,7 @@ class UnclaimedProcesses(object):
             return True
         unit = _UNIT.search(cgroup)
         return unit is None or _CARRIERS.match(unit.group(1)) is not None
+
+
+def _has_libraries(procfs: "ProcFs", pid: int) -> bool:
+    return _LIBRARIES.search(procfs.maps(pid)) is not None

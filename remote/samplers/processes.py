@@ -6,9 +6,9 @@ import time
 from ..clocks import stamps
 from ..comms.nccl_version import NcclVersions
 from ..proc.activity import ActivityTracker, ProcessGone, describe_code, describe_exit, exit_code_of
-from ..proc.environ import EnvironReader
 from ..proc.exits import ExitWatch
 from ..proc.last_run import LastRuns
+from ..proc.process_reader import ProcessReader
 from ..proc.process_table import ProcessTable
 from ..proc.procfs import ProcFs, command_line, printable, read_text
 from ..proc.programs import child_role
@@ -139,7 +139,7 @@ class ProcessSampler(Sampler):
         names = set(VARIABLES)
         if self.context.process_filter:
             names.add(self.context.process_filter[0])
-        reader = EnvironReader(self.procfs, names)
+        reader = ProcessReader(self.procfs, names, (b"libpython",))
         self._nccl = NcclVersions(self.procfs)
         self.table = ProcessTable(self.procfs, reader, self.context.process_filter, self._boot_id())
         self.context.shared["exits"] = self._exits
@@ -285,7 +285,9 @@ class ProcessSampler(Sampler):
     def _process_fields(self, ownership: "Ownership", ranks: "dict[ProcessKey, Fields]") -> "dict[ProcessKey, Fields]":
         """The `process` fields of everything worth a record, by (pid, start_ticks)."""
         processes: dict[ProcessKey, Fields] = {}
-        for pid in sorted(set(self.table.noted).union(key[0] for key in self._below)):
+        pids = sorted(set(self.table.noted).union(key[0] for key in self._below))
+        self.table.prefetch([self.table.entries[pid] for pid in pids])
+        for pid in pids:
             entry = self.table.entries[pid]
             place = self._below.get(entry.key)
             if entry.key not in ranks and place is None and not entry.python and not entry.launcher:

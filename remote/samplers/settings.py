@@ -5,7 +5,7 @@ import re
 import time
 
 from ..history import boots
-from ..proc.environ import EnvironReader
+from ..proc import apart
 from ..proc.packages import package_versions
 from ..proc.procfs import SECRETS, ProcFs, printable
 from ..proc.settings import settings
@@ -13,7 +13,7 @@ from .base import Sampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Any, Iterator
 
     from .base import Context, Fact, Fields, ProcessKey
     from .processes import RankRef
@@ -103,8 +103,11 @@ class SettingSampler(Sampler):
         except OSError:
             pass
         try:
-            fields["environment"] = variables(EnvironReader(self._procfs, ()).static(rank.pid)[1])
-        except OSError:
+            values = apart.read(
+                self._procfs, rank.pid, ("environ",), lambda procfs, pid: variables(procfs.read(pid, "environ"))
+            )
+            fields["environment"] = _checked(values)
+        except (OSError, ValueError):
             pass  # of another user
         return fields
 
@@ -118,6 +121,13 @@ def limits(text: str) -> "dict[str, int]":
         if words and (words[0].isdigit() or words[0] == "unlimited"):
             values[field] = min(int(words[0]), (1 << 63) - 1) if words[0].isdigit() else UNLIMITED
     return values
+
+
+def _checked(values: "Any") -> "dict[str, str]":
+    """Variables that a child read. Raises ValueError."""
+    if not isinstance(values, dict) or len(values) > MOST_VARIABLES:
+        raise ValueError("invalid answer")
+    return {apart.as_text(name, LONGEST): printable(apart.as_text(values[name]), LONGEST) for name in values}
 
 
 def variables(block: bytes) -> "dict[str, str]":

@@ -41,13 +41,14 @@ resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
 from gconsole_remote.comms import nccl_ras, nccl_version
 from gconsole_remote.proc import programs
 from gconsole_remote.proc.environ import EnvironReader
+from gconsole_remote.proc.process_reader import ProcessReader, Request
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.proc.unclaimed import _LIBRARIES
 procfs, pid = ProcFs(), int(sys.argv[1])
 assert max(map(len, procfs.read(pid, "maps", 1 << 26).split(b"\\n"))) > 100_000
 assert nccl_version.loaded_version(procfs, pid) is None
 assert _LIBRARIES.search(procfs.read(pid, "maps", 1 << 26)) is None
-assert not nccl_ras._may_use_nccl(procfs, pid)
+ProcessReader(procfs, ["RANK"], nccl_ras.LIBRARIES, always=True).get(Request(pid, 1, 0))
 programs.version_of(procfs, pid)
 EnvironReader(procfs, ["RANK"]).locate(pid)
 print("read")

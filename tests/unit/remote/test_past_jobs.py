@@ -208,6 +208,7 @@ def test_living_launcher_without_ranks_keeps_its_folder(left: Left, monkeypatch:
     )
     (left.proc / "7").mkdir()
     (left.proc / "7" / "environ").write_text("")
+    (left.proc / "7" / "status").write_text("Uid:\t0\t0\t0\t0\n")
     (left.proc / "7" / "maps").write_text("7f-80 r-xp 0 0 1 /venv/lib/site-packages/torch/lib/libtorch_cpu.so\n")
     monkeypatch.setattr(torchrun_logs, "_boot_s", lambda procfs: 0.0)
     (left.proc / "7" / "stat").write_text(started(made_s - 20))

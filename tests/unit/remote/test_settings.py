@@ -155,7 +155,8 @@ def test_setting_is_sent_once_and_again_on_change_and_when_it_is_gone(node):
 
 def test_rank_has_its_limits_cpus_and_variables_and_no_secrets(node):
     env = b"NCCL_ALGO=Ring\0PATH=/bin\0NCCL_AUTH_TOKEN=abc\0OMP_NUM_THREADS=8\0HF_TOKEN=x\0"
-    write(node, {"proc/9/limits": LIMITS, "proc/9/status": "Name:\tpython\nCpus_allowed_list:\t0-3,8\n",
+    status = "Name:\tpython\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-3,8\n"
+    write(node, {"proc/9/limits": LIMITS, "proc/9/status": status,
                  "proc/9/fd": None})  # fmt: skip
     (node / "proc/9/environ").write_bytes(env)
     for number in range(512):
