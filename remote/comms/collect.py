@@ -85,7 +85,7 @@ class CollectivesReader(object):
         self._lock = threading.Lock()
         self._ras: "dict[str, ListeningSocket]" = {}  # by job
         self._thread: "threading.Thread | None" = None
-        self._parsers: "dict[int | None, limited.Parser]" = {}  # by uid of those whose input they parse
+        self._parsers = limited.Parsers(_PARSERS)  # by uid of those whose input they parse
         self._logged: "list[tuple[RankRef, Mapping[str, str]]]" = []  # ranks whose environment names logs
 
     def start(self) -> None:
@@ -113,10 +113,7 @@ class CollectivesReader(object):
             self._read_ras()
             self._read_logs()
         finally:
-            with self._lock:
-                parsers = list(self._parsers.values())
-            for parser in parsers:
-                parser.close()
+            self._parsers.close()
 
     def _work(self, queue: "list[RankRef]") -> None:
         while True:
@@ -216,21 +213,20 @@ class CollectivesReader(object):
         """A dump, of whose earlier operations only those that will be sent. Raises ValueError."""
         last = _sent.get((rank.pid, rank.start_ticks, source), -1)
         data = _SINCE.pack(last, self._most_earlier) + data
-        return self._parser(rank.pid).parse(_DUMP, flight_recorder.FlightRecorderDump, data, deadline)
+        uid = self._uid(rank.pid)
+        return self._parsers.parse(uid, _DUMP, flight_recorder.FlightRecorderDump, data, deadline)
 
     @property
     def _most_earlier(self) -> int:
         """Earlier operations that are sent of one rank."""
         return max(MIN_EARLIER, MAX_EARLIER // max(1, len(self._ranks)))
 
-    def _parser(self, pid: "int | None") -> "limited.Parser":
-        """The child that parses what the user of a process wrote."""
+    def _uid(self, pid: "int | None") -> "int | None":
+        """The user whose child parses what a process wrote."""
         try:
-            uid = None if pid is None else self._procfs.status(pid).uid
+            return None if pid is None else self._procfs.status(pid).uid
         except (OSError, ValueError):
-            uid = None
-        with self._lock:
-            return self._parsers.setdefault(uid, limited.Parser(_PARSERS))
+            return None
 
     def _started_ns(self, rank: "RankRef") -> "int | None":
         """CLOCK_REALTIME of the rank's start, ns; None if the uptime cannot be read."""
@@ -246,7 +242,7 @@ class CollectivesReader(object):
             began = stamps.realtime_ns()
             deadline = min(self._deadline, time.monotonic() + RANK_TIMEOUT_S)
             try:
-                parser = functools.partial(self._parse_ras, self._parser(listener.pid))
+                parser = functools.partial(self._parse_ras, self._uid(listener.pid))
                 status, size = nccl_ras.query_status(self._procfs, listener, deadline, pids, parser)
             except SourceError as error:
                 self._post_failure(ranks[0], "ras", error)
@@ -258,8 +254,8 @@ class CollectivesReader(object):
             }  # fmt: skip
             self._post_batches([("pg_status", dict(about, **group)) for group in status.groups])
 
-    def _parse_ras(self, parser: "limited.Parser", data: bytes) -> "nccl_ras.RasStatus":
-        return parser.parse(_RAS, nccl_ras.RasStatus, data, self._deadline)
+    def _parse_ras(self, uid: "int | None", data: bytes) -> "nccl_ras.RasStatus":
+        return self._parsers.parse(uid, _RAS, nccl_ras.RasStatus, data, self._deadline)
 
     def _read_logs(self) -> None:
         by_pid: "dict[int, RankRef]" = {}
@@ -271,7 +267,8 @@ class CollectivesReader(object):
             try:
                 file = nccl_log.read_tail(path) if pid is None else nccl_log.read_log_of(self._procfs, pid, path, uid)
                 number = _INSPECTOR if source == "inspector" else _LOG
-                log = self._parser(pid).parse(number, nccl_log.LogEntries, file.text_for(source), self._deadline)
+                text = file.text_for(source)
+                log = self._parsers.parse(self._uid(pid), number, nccl_log.LogEntries, text, self._deadline)
                 self._post_tail(nccl_log.LogTail(source, log, file), by_pid)
             except ValueError as error:
                 problem = SourceError("unreadable", "%s: %s" % (path, error))

@@ -165,14 +165,19 @@ def as_text(value: "Any", longest: int = LONGEST) -> str:
 
 def as_texts(value: "Any", most: int = MOST_TEXTS, longest: int = LONGEST) -> "list[str]":
     """A list of at most that many texts. Raises ValueError."""
-    if not isinstance(value, list) or len(value) > most:
-        raise ValueError("invalid answer")
-    return [as_text(text, longest) for text in value]
+    return [as_text(text, longest) for text in as_list(value, most)]
 
 
 def as_number(value: "Any", most: int = _INT64) -> int:
     """An integer from 0 to `most`, which is not included. Raises ValueError."""
     if type(value) is not int or not 0 <= value < most:
+        raise ValueError("invalid answer")
+    return value
+
+
+def as_list(value: "Any", most: int) -> "list[Any]":
+    """A list of at most that many values. Raises ValueError."""
+    if not isinstance(value, list) or len(value) > most:
         raise ValueError("invalid answer")
     return value
 

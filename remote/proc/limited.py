@@ -35,13 +35,17 @@ _EXCEEDED = "needs more than 256 MiB of memory or 5 s of CPU time"
 _REQUEST, _ANSWER = struct.Struct("=BdQ"), struct.Struct("=Q")
 
 
-def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes) -> "Parsed":
-    """What `parser` makes of data, an object of `kind` with attributes as JSON has them; large data in a child.
+def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes, is_foreign: bool = False) -> "Parsed":
+    """What `parser` makes of data, an object of `kind` with attributes as JSON has them.
+
+    Large data, and that of another user, in a child.
 
     The child has no rights, no files and no terminal. It is forked without an exec: the parser must not use locks of
     other threads. Raises ValueError as the parser, and for data that needs more than a child may use.
     """
-    return parser(data) if len(data) <= SMALL else _restored(kind, _answer_to(lambda: vars(parser(data)), ()))
+    if len(data) <= SMALL and not is_foreign:
+        return parser(data)
+    return _restored(kind, _answer_to(lambda: vars(parser(data)), ()))
 
 
 def call(function: "Callable[[], list[Any]]", kept: "Iterable[int]" = ()) -> "list[Any]":
@@ -167,6 +171,40 @@ class Parser(object):
                 _write(answers, _ANSWER.pack(len(answer)) + answer, None)
         finally:
             os._exit(0)
+
+
+class Parsers(object):
+    """Parsers of the input of several users, each with children of its own; `most` of these at a time. To be closed."""
+
+    def __init__(self, functions: "Sequence[Callable[[bytes, float], Any]]", most: int = 1) -> None:
+        self._functions, self._most = functions, most
+        self._lock = threading.Lock()
+        self._slots: "dict[Any, threading.Semaphore]" = {}
+        self._free: "dict[Any, list[Parser]]" = {}
+        self._all: "list[Parser]" = []
+
+    def parse(self, user: "Any", number: int, kind: "type[Parsed]", data: bytes, deadline: float) -> "Parsed":
+        """As `Parser.parse`, of input of a user, by whichever of his children is free. Raises ValueError."""
+        with self._lock:
+            slots = self._slots.setdefault(user, threading.Semaphore(self._most))
+        with slots:
+            with self._lock:
+                free = self._free.setdefault(user, [])
+                parser = free.pop() if free else Parser(self._functions)
+                if parser not in self._all:
+                    self._all.append(parser)
+            try:
+                return parser.parse(number, kind, data, deadline)
+            finally:
+                with self._lock:
+                    free.append(parser)
+
+    def close(self) -> None:
+        """End all children."""
+        with self._lock:
+            parsers = list(self._all)
+        for parser in parsers:
+            parser.close()
 
 
 def _read(fd: int, size: int, deadline: "float | None") -> bytes:

@@ -5,9 +5,11 @@ or which belongs to its user, and it is opened with the rights of that user: an 
 what the process itself could not.
 """
 
+import errno
 import os
 import stat
 
+from . import apart, limited
 from .user_files import RightsOf, open_handle
 
 TYPE_CHECKING = False
@@ -46,7 +48,15 @@ class OutputFile(object):
         return info.st_size, info.st_mtime_ns
 
     def tail(self, size: int, most: int) -> str:
-        """The last whole lines, at most `most` bytes of them. Raises OSError."""
+        """The last whole lines, at most `most` bytes of them; read in a child if the agent is root. Raises OSError."""
+        if os.geteuid() != 0:
+            return self._tail(size, most)
+        try:
+            return apart.as_texts(limited.call(lambda: [self._tail(size, most)], (self.fd,)), 1, 4 * most)[0]
+        except (IndexError, ValueError):
+            raise OSError(errno.EIO, "cannot be read")
+
+    def _tail(self, size: int, most: int) -> str:
         begin = max(0, size - most)
         data = b""
         while begin + len(data) < size:

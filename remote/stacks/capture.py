@@ -47,6 +47,8 @@ MAX_LOCALS, MAX_NATIVE = 32, 64
 MAX_PEERS = 16
 #: Variables to read where only the tasks of event loops are wanted.
 _OF_LOOPS = frozenset(("self",))
+#: Children that parse the stacks of one user.
+MAX_PARSERS = 4
 #: Jobs of whose living ranks the end of the output is wanted, per request.
 MAX_OUTPUTS = 256
 
@@ -148,7 +150,8 @@ class Capture(object):
         self._post = post
         self._procfs = procfs or ProcFs()
         lacking = None if self._blob else (blobs.problem(PY_SPY) or "py-spy is still being uploaded")
-        self._reader = StackReader(self._blob, lacking, self._procfs)
+        self._parsers = py_spy.output_parsers(min(MAX_PARSERS, len(os.sched_getaffinity(0))))
+        self._reader = StackReader(self._blob, lacking, self._procfs, self._parsers)
         self._lock = threading.Lock()
         jobs, ranks = request.jobs, seen.ranks if seen is not None else ()
         # processes that may hold the other end of a descriptor that a thread waits for
@@ -165,6 +168,12 @@ class Capture(object):
 
     def run(self) -> "Fields":
         """Take all samples. Returns {"ranks", "processes", "samples", "statuses", "spread_ns", "stopped_since"}."""
+        try:
+            return self._run()
+        finally:
+            self._parsers.close()
+
+    def _run(self) -> "Fields":
         request = self.request
         spreads: "list[int]" = []
         for number in range(request.samples):
@@ -321,7 +330,9 @@ class Capture(object):
             record = dict(target.fields, capture=self.request.id, sample=number, native=True, **state.fields(None))
             began = stamps.realtime_ns()
             try:
-                threads = py_spy.read_native(self._blob, target.pid, self.request.deadline - time.monotonic())
+                threads = py_spy.read_native(
+                    self._blob, target.pid, self.request.deadline - time.monotonic(), self._parsers
+                )
             except StackError as error:
                 self._post_failure(record, error)
                 continue

@@ -11,6 +11,7 @@ import time
 
 from ..agent import commands
 from ..agent.binaries import PY_SPY
+from ..proc import apart, limited
 from ..proc.cgroups import Cgroups
 from ..proc.procfs import ProcFs, printable
 from . import py_spy
@@ -108,11 +109,23 @@ def _sample(blob: str, profile: "ProfileOf", rate: int) -> None:
     except (OSError, commands.CommandTimeout, commands.OutputTooLong, py_spy.StackError) as error:
         profile.problem = "py-spy: %s" % error
         return
-    stacks = parse(out, (profile.rank.pid, profile.rank.ns_pid))
+    try:
+        stacks = _stacks(out, (profile.rank.pid, profile.rank.ns_pid), user is not None and user.is_other)
+    except ValueError as error:
+        profile.problem = "output of py-spy: %s" % error
+        return
     if stacks:
         profile.blocks.append(stacks)
     elif status:
         profile.problem = py_spy.classify_error(err.decode("utf-8", "backslashreplace"), status).args[0]
+
+
+def _stacks(out: bytes, pids: "tuple[int | None, ...]", is_foreign: bool) -> "list[list[Any]]":
+    """The same as `parse`, of another user in a child. Raises ValueError."""
+    if not is_foreign:
+        return parse(out, pids)
+    stacks = [apart.as_fields(entry, 2) for entry in apart.as_list(limited.call(lambda: parse(out, pids)), MAX_STACKS)]
+    return [[apart.as_text(stack, MAX_STACK), apart.as_number(count)] for stack, count in stacks]
 
 
 def parse(out: bytes, pids: "tuple[int | None, ...]") -> "list[list[Any]]":

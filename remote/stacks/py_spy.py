@@ -9,10 +9,10 @@ import signal
 import time
 
 from ..agent import commands
-from ..proc import limited
+from ..proc import apart, limited
 from ..proc.procfs import GONE, ProcFs, printable, read_number
 from ..proc.user_files import RightsOf
-from .tasks import loop_variables
+from .tasks import MAX_VARIABLES, loop_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,12 +88,20 @@ class PythonThread(object):
 
 
 def read_threads(
-    blob: str, pid: int, timeout_s: float, names: "frozenset[str]" = frozenset(), command: str = ""
+    blob: str,
+    pid: int,
+    timeout_s: float,
+    names: "frozenset[str]" = frozenset(),
+    command: str = "",
+    parsers: "limited.Parsers | None" = None,
 ) -> "list[PythonThread]":
-    """The Python threads of a process, with the variables in `names`. Raises StackError."""
+    """The Python threads of a process, with the variables in `names`. Raises StackError.
+
+    `parsers` parse the output about processes of other users; without, a child is started for each.
+    """
     command = command or ("py_spy_locals" if names else "py_spy_dump")
     try_ = "gconsole doctor shows details"
-    return run_tool(ENGINE, command, blob, pid, timeout_s, lambda out: parse(out, names), classify_error, try_)
+    return run_tool(ENGINE, command, blob, pid, timeout_s, names, classify_error, try_, parsers)
 
 
 def run_tool(
@@ -102,13 +110,14 @@ def run_tool(
     path: str,
     pid: int,
     timeout_s: float,
-    parse: "Callable[[bytes], list[PythonThread]]",
+    names: "frozenset[str]",
     classify: "Callable[[str, int], StackError]",
     missing_try: str = "",
+    parsers: "limited.Parsers | None" = None,
 ) -> "list[PythonThread]":
     """The threads in the output of a listed command; torn reads are repeated. Raises StackError.
 
-    `parse` raises ValueError for invalid output; `classify` maps an error message and exit status to a StackError.
+    `classify` maps an error message and exit status to a StackError.
     """
     deadline = time.monotonic() + timeout_s
     user = user_of(pid)
@@ -127,7 +136,7 @@ def run_tool(
             raise StackError("tool_missing", "%s cannot be run: %s" % (tool, error), missing_try)
         if status == 0:
             try:
-                return parse(out)
+                return _parsed(tool, pid, names, out, user, parsers, deadline)
             except ValueError as error:
                 problem = StackError("unreadable", "invalid data from %s: %s" % (tool, error))
         else:
@@ -147,11 +156,11 @@ def user_of(pid: int) -> "RightsOf | None":
         return None
 
 
-def read_native(blob: str, pid: int, left_s: float) -> "list[PythonThread]":
+def read_native(blob: str, pid: int, left_s: float, parsers: "limited.Parsers | None" = None) -> "list[PythonThread]":
     """The threads of a process with native frames, which stops it for 0.1 to 4 s. Raises StackError."""
     if left_s <= 0:
         raise StackError("timed_out", "not read before the capture's deadline")
-    return read_threads(blob, pid, min(NATIVE_TIMEOUT_S, left_s), command="py_spy_native")
+    return read_threads(blob, pid, min(NATIVE_TIMEOUT_S, left_s), command="py_spy_native", parsers=parsers)
 
 
 def resume(procfs: "ProcFs", pid: int, start_ticks: int) -> None:
@@ -177,23 +186,76 @@ class _Threads(object):
 
     def threads(self) -> "list[PythonThread]":
         """The same as objects."""
-        threads = []
-        for values in self.values:
-            thread = PythonThread.__new__(PythonThread)
-            for name, value in zip(PythonThread.__slots__, values):  # noqa: B905 - Python 3.6
-                setattr(thread, name, value)
-            thread.frames = tuple((str(frame[0]), str(frame[1]), frame[2], frame[3]) for frame in thread.frames)
-            thread.locals = [(local[0], local[1], local[2]) for local in thread.locals]
-            thread.objects = [(entry[0], entry[1], entry[2], entry[3]) for entry in thread.objects]
-            threads.append(thread)
-        return threads
+        if not isinstance(self.values, list) or not 0 < len(self.values) <= MAX_THREADS:
+            raise ValueError("invalid answer")
+        return [self._thread(dict(zip(PythonThread.__slots__, apart.as_fields(values, 10)))) for values in self.values]  # noqa: B905
+
+    @staticmethod
+    def _thread(values: "dict[str, Any]") -> "PythonThread":
+        thread = PythonThread.__new__(PythonThread)
+        thread.active, thread.gil, thread.tasks = values["active"] is True, values["gil"] is True, None
+        thread.name = None if values["name"] is None else apart.as_text(values["name"], _MAX_NAME)
+        for name in ("thread_id", "os_thread_id"):
+            setattr(thread, name, None if values[name] is None else apart.as_number(values[name]))
+        frames = [apart.as_fields(frame, 4) for frame in apart.as_list(values["frames"], MAX_FRAMES + 1)]
+        thread.frames = tuple(
+            (apart.as_text(name, _MAX_NAME), apart.as_text(file, _MAX_FILE), apart.as_number(line), native is True)
+            for name, file, line, native in frames
+        )
+        variables = [apart.as_fields(local, 3) for local in apart.as_list(values["locals"], MAX_ALL_LOCALS)]
+        thread.locals = [
+            (apart.as_number(index, len(frames)), apart.as_text(name, _MAX_NAME), apart.as_text(text, _MAX_VALUE))
+            for index, name, text in variables
+        ]
+        entries = [apart.as_fields(entry, 4) for entry in apart.as_list(values["objects"], MAX_ALL_LOCALS)]
+        thread.objects = [
+            (apart.as_number(index, len(frames)), apart.as_text(name, _MAX_NAME), apart.as_text(kind, _MAX_NAME),
+             apart.as_number(address))
+            for index, name, kind, address in entries
+        ]  # fmt: skip
+        leads = [apart.as_fields(lead, 2) for lead in apart.as_list(values["loop"], MAX_VARIABLES)]
+        thread.loop = [(apart.as_text(name, _MAX_NAME), apart.as_number(address)) for name, address in leads]
+        return thread
+
+
+#: Parsers of output by the tool that wrote it: (output, pid, names of variables) → threads.
+PARSERS: "dict[str, Callable[[bytes, int, frozenset[str]], list[PythonThread]]]" = {}
+
+
+def output_parsers(most: int) -> "limited.Parsers":
+    """Children that parse output about processes of other users, `most` for each user."""
+    return limited.Parsers((lambda data, _: _parse_headed(data),), most)
+
+
+def _parsed(
+    tool: str,
+    pid: int,
+    names: "frozenset[str]",
+    out: bytes,
+    user: "RightsOf | None",
+    parsers: "limited.Parsers | None",
+    deadline: float,
+) -> "list[PythonThread]":
+    """The threads in output, parsed in a child if it is long or about a process of another user. Raises ValueError."""
+    is_foreign = user is not None and user.is_other
+    if not is_foreign and len(out) <= limited.SMALL:
+        return PARSERS[tool](out, pid, names)
+    data = json.dumps([tool, pid, sorted(names)]).encode("ascii") + b"\n" + out
+    if parsers is None or user is None:
+        return limited.parse(_Threads, _parse_headed, data, True).threads()
+    return parsers.parse(user.key, 0, _Threads, data, deadline).threads()
+
+
+def _parse_headed(data: bytes) -> "_Threads":
+    """In a child: output behind a line of the agent. Raises ValueError."""
+    head, _, out = data.partition(b"\n")
+    tool, pid, names = json.loads(head.decode("ascii"))
+    return _Threads(PARSERS[tool](out, pid, frozenset(names)))
 
 
 def parse(data: bytes, names: "frozenset[str]" = frozenset()) -> "list[PythonThread]":
     """The threads in py-spy's JSON, a long one in a child. Raises ValueError if it is malformed or has no thread."""
-    if len(data) <= limited.SMALL:
-        return _parse(data, names)
-    return limited.parse(_Threads, lambda data: _Threads(_parse(data, names)), data).threads()
+    return _parsed(ENGINE, 0, names, data, None, None, 0.0)
 
 
 def _parse(data: bytes, names: "frozenset[str]") -> "list[PythonThread]":
@@ -205,6 +267,9 @@ def _parse(data: bytes, names: "frozenset[str]") -> "list[PythonThread]":
     if not threads:
         raise ValueError("no Python thread")
     return threads
+
+
+PARSERS[ENGINE] = lambda data, pid, names: _parse(data, names)
 
 
 def classify_error(message: str, status: int) -> "StackError":

@@ -12,13 +12,14 @@ import stat
 from ..proc import programs
 from ..proc.procfs import printable
 from ..proc.user_files import RightsOf
-from .py_spy import MAX_THREADS, PythonThread, StackError, run_tool
+from .py_spy import MAX_THREADS, PARSERS, PythonThread, StackError, run_tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from re import Match
     from typing import Any
 
+    from ..proc.limited import Parsers
     from ..proc.procfs import ProcFs
 
 ENGINE, MODE = "pystack", "nonblocking"
@@ -76,14 +77,16 @@ def trusted_path(path: str) -> "str | None":
     return None
 
 
-def read_threads(path: str, pid: int, timeout_s: float, names: "frozenset[str]" = frozenset()) -> "list[PythonThread]":
+def read_threads(
+    path: str,
+    pid: int,
+    timeout_s: float,
+    names: "frozenset[str]" = frozenset(),
+    parsers: "Parsers | None" = None,
+) -> "list[PythonThread]":
     """The Python threads of a process, as of `py_spy.read_threads`. Raises StackError."""
     command = "pystack_locals" if names else "pystack_dump"
-
-    def parse_output(out: bytes) -> "list[PythonThread]":
-        return parse(out.decode("utf-8", "backslashreplace"), pid, names)
-
-    return run_tool(ENGINE, command, path, pid, timeout_s, parse_output, _classify_error)
+    return run_tool(ENGINE, command, path, pid, timeout_s, names, _classify_error, parsers=parsers)
 
 
 def parse(text: str, pid: int, names: "frozenset[str]" = frozenset()) -> "list[PythonThread]":
@@ -117,6 +120,9 @@ def parse(text: str, pid: int, names: "frozenset[str]" = frozenset()) -> "list[P
     if not parsed:
         raise ValueError("no thread with a Python stack")
     return parsed
+
+
+PARSERS[ENGINE] = lambda data, pid, names: parse(data.decode("utf-8", "backslashreplace"), pid, names)
 
 
 def _thread(head: "Match[str]", pid: int) -> "dict[str, Any]":

@@ -5,7 +5,7 @@ import re
 import threading
 import time
 
-from ..proc import programs, user_files
+from ..proc import apart, limited, programs, user_files
 from ..proc.procfs import printable
 from . import py_spy, pystack
 from .py_spy import StackError
@@ -25,10 +25,19 @@ _AMBIGUOUS = ("not_python", "unreadable")
 
 
 class StackReader(object):
-    """Reads stacks for one capture. `blob` is the path of py-spy, or None for the reason `lacking`."""
+    """Reads stacks for one capture. `blob` is the path of py-spy, or None for the reason `lacking`.
 
-    def __init__(self, blob: "str | None", lacking: "str | None", procfs: "ProcFs") -> None:
-        self._blob, self._lacking, self._procfs = blob, lacking, procfs
+    `parsers` parse what the tools write about processes of other users.
+    """
+
+    def __init__(
+        self,
+        blob: "str | None",
+        lacking: "str | None",
+        procfs: "ProcFs",
+        parsers: "limited.Parsers | None" = None,
+    ) -> None:
+        self._blob, self._lacking, self._procfs, self._parsers = blob, lacking, procfs, parsers
         self._pystacks: "dict[int, str]" = {}  # pid → pystack program
 
     def read(self, pid: int, timeout_s: float, names: "frozenset[str]") -> "tuple[str, list[PythonThread]]":
@@ -45,7 +54,9 @@ class StackReader(object):
             if program is None:
                 raise problem
             self._pystacks[pid] = program
-        threads = pystack.read_threads(self._pystacks[pid], pid, max(0.0, deadline - time.monotonic()), names)
+        threads = pystack.read_threads(
+            self._pystacks[pid], pid, max(0.0, deadline - time.monotonic()), names, self._parsers
+        )
         for thread in threads:
             thread.active = self._is_running(pid, thread.os_thread_id)
         return pystack.ENGINE, threads
@@ -54,7 +65,7 @@ class StackReader(object):
         if not self._blob:
             remedy = "gconsole doctor shows details; gconsole bundle prepares py-spy"
             raise StackError("tool_missing", self._lacking or "no py-spy", remedy)
-        return py_spy.read_threads(self._blob, pid, timeout_s, names)
+        return py_spy.read_threads(self._blob, pid, timeout_s, names, parsers=self._parsers)
 
     def _refine(self, pid: int, error: "StackError") -> "StackError":
         """The same error, or that the Python is unsupported, which py-spy often reports as something else."""
@@ -89,7 +100,7 @@ def _install_pystack(procfs: "ProcFs", pid: int, version: "PythonVersion | None"
 #: Bytes. Larger files are generated.
 MAX_BYTES = 1 << 20
 #: Seconds. Time limit of reading a file, whose file system may be the one that hangs; a timeout ends all reading.
-READ_TIMEOUT_S = 0.2
+READ_TIMEOUT_S = 0.5
 _MAX_LINE = 160
 #: Installed packages and the standard library, whose lines are not shown.
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3?[.\d]*t?/|^<")
@@ -111,6 +122,7 @@ class SourceLines(object):
     def __init__(self, procfs: "ProcFs") -> None:
         self._procfs = procfs
         self._lines: "dict[tuple[int, str], list[str]]" = {}  # (pid, path) → its lines, [] if unreadable
+        self._files: "dict[Any, list[str]]" = {}  # the same by the identity of the file
         self._timed_out = False
 
     def encode_frames(self, pid: int, frames: "Sequence[Frame]") -> "list[dict[str, Any]]":
@@ -135,31 +147,42 @@ class SourceLines(object):
         if key not in self._lines:
             self._lines[key] = self._read(pid, file)
         lines = self._lines[key]
-        return printable(lines[line - 1].strip(), _MAX_LINE) if line <= len(lines) else None
+        return lines[line - 1] if line <= len(lines) else None
 
     def _read(self, pid: int, file: str) -> "list[str]":
         if self._timed_out:
             return []
         results: "list[list[str]]" = []
         reader = threading.Thread(
-            target=lambda: results.append(_lines_of(self._procfs, pid, file)), name="gconsole-source", daemon=True
+            target=lambda: results.append(self._lines_of(pid, file)), name="gconsole-source", daemon=True
         )
         reader.start()
         reader.join(READ_TIMEOUT_S)
         self._timed_out = not results
         return results[0] if results else []
 
-
-def _lines_of(procfs: "ProcFs", pid: int, file: str) -> "list[str]":
-    """The lines of a file that the process names as its source: what its own user may read, if it is a regular file."""
-    try:
-        with user_files.RightsOf.of_process(procfs, pid):
-            fd = user_files.open_regular(procfs, pid, file)
+    def _lines_of(self, pid: int, file: str) -> "list[str]":
+        """The lines of a file that the process names as its source: what its own user may read, if it is a regular
+        file."""
         try:
-            if os.fstat(fd).st_size > MAX_BYTES:
-                return []
-            return os.read(fd, MAX_BYTES).decode("utf-8", "replace").splitlines()
-        finally:
-            os.close(fd)
-    except (OSError, KeyError, ValueError):
-        return []
+            user = user_files.RightsOf.of_process(self._procfs, pid)
+            with user:
+                fd = user_files.open_regular(self._procfs, pid, file)
+            try:
+                info = os.fstat(fd)
+                if info.st_size > MAX_BYTES:
+                    return []
+                key = (user.key, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
+                if key not in self._files:
+                    lines = limited.call(lambda: _lines(fd), (fd,)) if user.is_other else _lines(fd)
+                    self._files[key] = apart.as_texts(lines, MAX_BYTES, _MAX_LINE)
+                return self._files[key]
+            finally:
+                os.close(fd)
+        except (OSError, KeyError, ValueError):
+            return []
+
+
+def _lines(fd: int) -> "list[str]":
+    lines = os.read(fd, MAX_BYTES).decode("utf-8", "replace").splitlines()
+    return [printable(line.strip(), _MAX_LINE) for line in lines]

@@ -235,7 +235,7 @@ def test_output_of_a_stack_reader_is_bounded_before_it_is_parsed(
     endless.write_text("#!/bin/sh\nexec yes '[[[['\n")
     endless.chmod(0o755)
     parsed: list[int] = []
-    monkeypatch.setattr(py_spy, "parse", lambda out, names: parsed.append(len(out)))
+    monkeypatch.setattr(py_spy, "_parse", lambda out, names: parsed.append(len(out)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(py_spy.StackError, match="more than 16 MiB of output"):
         py_spy.read_threads(str(endless), os.getpid(), 60.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,11 +16,14 @@ import pytest
 
 from gconsole_remote.comms import nccl_version, sockets
 from gconsole_remote.proc import apart, programs, torchrun_logs
+from gconsole_remote.proc.output_files import OutputFile
 from gconsole_remote.proc.process_reader import ProcessReader, Request
 from gconsole_remote.proc.process_table import ProcessTable
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import ProcessSampler
 from gconsole_remote.samplers.settings import SettingSampler
+from gconsole_remote.stacks import py_spy
+from gconsole_remote.stacks.readers import SourceLines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as which the agent runs")
 ATTACKER, VICTIM = 65_533, 65_534
@@ -167,3 +171,78 @@ def test_reading_of_a_process_that_has_ended_is_that_error() -> None:
         pass
     with pytest.raises(FileNotFoundError):
         ProcessReader(ProcFs(), ["RANK"], ()).get(Request(pid, 1, 0))
+
+
+# -- stacks, sources and outputs ---------------------------------------------------------------------------------------
+
+THREAD = {"thread_id": 1, "os_thread_id": 2, "thread_name": "MainThread", "active": True, "owns_gil": False}
+FRAME = {"name": "step", "filename": "/x/train.py", "line": 3, "module": None,
+         "locals": [{"name": "step", "addr": 4096, "arg": False, "repr": "<Step at 0x1000>"}]}  # fmt: skip
+
+
+def test_output_about_a_process_of_another_user_is_parsed_in_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "py-spy"
+    tool.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps([dict(THREAD, frames=[FRAME])])}\nEND\n")
+    tool.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        folder.chmod(folder.stat().st_mode | 0o111)
+    parse, parsed = py_spy._parse, []
+    monkeypatch.setattr(py_spy, "_parse", lambda data, names: [parsed.append(1), parse(data, names)][1])
+    with rank_of(VICTIM) as pid, rank_of(0) as own:
+        foreign = py_spy.read_threads(str(tool), pid, 60.0, frozenset(["step", "step.x"]))
+        assert parsed == []
+        same = py_spy.read_threads(str(tool), own, 60.0, frozenset(["step", "step.x"]))
+        assert parsed == [1]
+    slots = py_spy.PythonThread.__slots__
+    assert [[getattr(thread, slot) for slot in slots] for thread in foreign] == [
+        [getattr(thread, slot) for slot in slots] for thread in same
+    ]
+
+
+GOOD = [[True, [["step", "/x", 3, False]], False, [], [], "t", [], 1, None, 1]]
+
+
+@pytest.mark.parametrize(
+    "place, value",
+    [
+        ((), None), ((), {}), ((), []), ((0,), []), ((0, 1), None), ((0, 1, 0), []), ((0, 1, 0, 2), "3"),
+        ((0, 1, 0, 2), -1), ((0, 1, 0, 0), "\udfff"), ((0, 1, 0, 1), "x" * 5000), ((0, 3), [[7, "a", "b"]]),
+        ((0, 3), [[0, "a"]]), ((0, 4), [["loop", "1"]]), ((0, 5), 1), ((0, 6), [[0, "a", "b", 1 << 70]]),
+        ((0, 7), True), ((0, 9), "1"),
+    ],
+)  # fmt: skip
+def test_threads_of_a_child_that_was_taken_over_are_refused(place: tuple[int, ...], value: object) -> None:
+    answer = py_spy._Threads([])
+    answer.values = json.loads(json.dumps(GOOD))
+    assert answer.threads()[0].frames == (("step", "/x", 3, False),)
+    if place:
+        target = answer.values
+        for index in place[:-1]:
+            target = target[index]
+        target[place[-1]] = value
+    else:
+        answer.values = value
+    with pytest.raises(ValueError):
+        answer.threads()
+
+
+def test_sources_and_ends_of_outputs_of_another_user_are_read_in_children(
+    tmp_path: Path, read_by_agent: list[str]
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents):
+        folder.chmod(folder.stat().st_mode | 0o111)
+    source, output = tmp_path / "train.py", tmp_path / "output"
+    source.write_text("import torch\n  loss.backward()  \n")
+    output.write_text("begin\nTraceback\n")
+    with rank_of(VICTIM) as pid:
+        lines = SourceLines(ProcFs())
+        frames = [("step", str(source), 2, False)]
+        assert [frame["source"] for frame in lines.encode_frames(pid, frames)] == ["loss.backward()"]
+    file = OutputFile(os.open(output, os.O_RDONLY), str(output))
+    try:
+        assert file.tail(16, 12) == "Traceback\n"
+    finally:
+        os.close(file.fd)
+    assert [path for path in read_by_agent if path.startswith(str(tmp_path))] == []

@@ -224,7 +224,7 @@ def test_outputs_of_earlier_attempts_are_sent_at_once(writers: Writers, tmp_path
 def test_outputs_of_living_ranks_are_sent_on_request(writers: Writers, tmp_path: Path):
     with (tmp_path / "log").open("w") as file:
         writers.start("print('alive', flush=True)\n" + WAIT, 0, stdout=file, stderr=file)
-    until((tmp_path / "log").read_text)
+    until(lambda: (tmp_path / "log").read_text().endswith("\n"))
     writers.tick()
     writers.context.shared["outputs_wanted"] = frozenset(["j"])
     assert [record.text for record in writers.tick()] == ["alive\n"]
