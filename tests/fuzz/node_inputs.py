@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ from .sent_session import MEMORY
 PID = 7
 _STAT = b"7 (%s) S 1 7 7 0 -1 4194304 100 0 0 0 5 3 0 0 20 0 3 0 4242 1000 50 " + b"0 " * 30
 _STATUS = b"Name:\tpython\nUmask:\t0022\nTracerPid:\t0\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t7\n"
+_OWN_STATUS = b"Uid:\t%d\t%d\t%d\t%d\n" % ((os.geteuid(),) * 4)  # read here, not in a child
 _MAPPED = b"7f00-7f01 r-xp 00000000 00:01 5 /"
 _UNIX = b"Num       RefCount Protocol Flags    Type St Inode Path\n"
 
@@ -88,7 +90,7 @@ def read_proc(data: bytes) -> None:
     """Names that a process may choose, in tables of the kernel: its own, those of sockets and of mapped files."""
     line = b"0000000000000000: 00000002 00000000 00010000 0001 01 4711 @"
     with fake_proc(
-        net__unix=_UNIX + line + data + b"\n" + line + b"rank\n", cmdline=data,
+        net__unix=_UNIX + line + data + b"\n" + line + b"rank\n", cmdline=data, status=_OWN_STATUS,
         maps=_MAPPED + data.replace(b"\0", b"") + b"\n" + _MAPPED + b"x/libnccl.so.2.27.3\n",
     ) as procfs:  # fmt: skip
         assert sockets.find_listeners(procfs, PID, 4711), "a forged line hides the socket"
