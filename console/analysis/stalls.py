@@ -61,6 +61,7 @@ class Suspicion(msgspec.Struct, frozen=True):
     is_silent: bool = False  # no rank left its function, and the data connections of all are silent
     is_slow: bool = False  # it does not stand still: its steps advance
     late: int | None = None  # the rank that the others wait for in each step, where one stands out
+    measured: str = ""  # how often they wait for it, with error bars
 
 
 def least_stall_s(ranks: Sequence[RankActivity], stall_s: float) -> float:

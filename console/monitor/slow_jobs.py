@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import pairwise
+from statistics import median
 from typing import Final
 
 import msgspec
 
 from ..analysis.finding import FindingDraft
-from ..analysis.late_rank import PlaceSample, late_rank
+from ..analysis.late_rank import JobWaits, LateRank, PlaceSample, late_rank, late_text, waits_of
 from ..analysis.pace import Pace
 from ..analysis.stalls import JobKey, Suspicion
 from ..core.store import ProcessKey, Store
+from ..records import Confidence
 from ..records.kinds import is_gone
 from ..text.format import seconds
 from .rank_signs import signs_of
 
 #: Newest steps of a rank that are read at a time.
 MOST_STEPS: Final = 64
+#: Watched steps from which their median is known.
+LEAST_STEPS: Final = 5
 
 
 class _Job(msgspec.Struct):
     """The light samples of the ranks of one job, and the rank of lowest number with a watched step."""
 
     samples: dict[int, Sequence[PlaceSample]] = {}
+    nodes: dict[int, str] = {}
     stepping: tuple[int, ProcessKey] | None = None
 
 
@@ -47,7 +53,11 @@ class SlowJobs:
                 pace = paces[job, process] = self._paces.get((job, process)) or Pace()
                 self._read(pace, (*job, rank))
             if job not in stalled and newest[job[0]] == job[1]:
-                suspicion = _late(job, entry.samples) or (_slower(job, pace) if pace is not None else None)
+                late = late_rank(entry.samples)
+                if late is not None:
+                    yield _late(job, late, self._step_s(job, entry))
+                    continue
+                suspicion = _slower(job, pace) if pace is not None else None
                 if suspicion is not None:
                     yield suspicion
         self._paces = paces
@@ -58,12 +68,32 @@ class SlowJobs:
             rank = now.rank
             if rank.rank is None or is_gone(rank):
                 continue
-            entry = jobs.setdefault((rank.job, rank.attempt), _Job({}))
-            entry.samples[rank.rank] = self._signs.samples(key)
+            entry = jobs.setdefault((rank.job, rank.attempt), _Job({}, {}))
+            entry.samples[rank.rank], entry.nodes[rank.rank] = self._signs.samples(key), rank.node
             has_step = now.stat is not None and now.stat.step is not None
             if has_step and (entry.stepping is None or rank.rank < entry.stepping[0]):
                 entry.stepping = (rank.rank, key)
         return jobs
+
+    def waits(self) -> tuple[JobWaits, ...]:
+        """How much of the time each rank of the newest attempts waits for others, by the light samples."""
+        jobs = self._jobs()
+        newest = dict(sorted(jobs))
+        waits = [
+            waits_of(*job, jobs[job].samples, jobs[job].nodes, self._step_s(job, jobs[job])) for job in newest.items()
+        ]
+        return tuple(entry for entry in waits if entry.ranks)
+
+    def _step_s(self, job: JobKey, entry: _Job) -> float | None:
+        """Median duration of the newest watched steps of a job; None without them."""
+        if entry.stepping is None:
+            return None
+        made = self._store.steps.newest((*job, entry.stepping[0]), MOST_STEPS)
+        seen = made[1] if made is not None else []
+        paces = [
+            (new.mono - old.mono) / 1e9 / (new.step - old.step) for new, old in pairwise(seen) if new.step > old.step
+        ]
+        return median(paces) if len(paces) >= LEAST_STEPS else None
 
     def _read(self, pace: Pace, rank: tuple[str, int, int]) -> None:
         """Add the steps of a rank since the last reading."""
@@ -73,12 +103,11 @@ class SlowJobs:
                 pace.add(seen.step, seen.mono / 1e9)
 
 
-def _late(job: JobKey, samples: dict[int, Sequence[PlaceSample]]) -> Suspicion | None:
-    late = late_rank(samples)
-    if late is None:
-        return None
+def _late(job: JobKey, late: LateRank, step_s: float | None) -> Suspicion:
     text = f"the others wait for rank {late.rank} for {seconds(late.since_s)}, while steps advance"
-    return Suspicion(job, late.since_s, (), text, is_slow=True, late=late.rank)
+    return Suspicion(
+        job, late.since_s, (), text, is_slow=True, late=late.rank, measured=late_text(late, step_s)
+    )  # fmt: skip
 
 
 def _slower(job: JobKey, pace: Pace) -> Suspicion | None:
@@ -93,10 +122,18 @@ def _slower(job: JobKey, pace: Pace) -> Suspicion | None:
 def slow_findings(suspicion: Suspicion, verdict: FindingDraft | None) -> tuple[FindingDraft, ...] | None:
     """The findings of a slow job in place of that of the verdict on its capture; None: that of the verdict.
 
-    A rank is named only if the verdict names it as a straggler, and the samples before name no other one.
+    A rank is named only if the verdict names it as a straggler, and the samples before name no other one. What these
+    measured is part of the finding, which is `likely` at most.
     """
     if verdict is not None and verdict.id == "straggler":
-        return None if suspicion.late is None or verdict.culprits == (f"rank {suspicion.late}",) else ()
+        if suspicion.late is None:
+            return None
+        if verdict.culprits != (f"rank {suspicion.late}",):
+            return ()
+        trust: Confidence = "likely" if verdict.confidence == "certain" else verdict.confidence
+        text = f"{verdict.text} {suspicion.measured}."
+        evidence = (*verdict.evidence, f"place.frames: {suspicion.measured}")
+        return (msgspec.structs.replace(verdict, confidence=trust, text=text, evidence=evidence),)
     if suspicion.late is not None:
         return ()
     return (

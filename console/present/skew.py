@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from ..analysis.late_rank import JobWaits, late_text
 from ..analysis.skew.findings import SkewSnapshot, gpu_text
 from ..analysis.skew.lateness import JobSkew, Share
 from ..text.cells import clean, fit, width_of
@@ -71,6 +72,17 @@ def table_lines(seen: SkewSnapshot, kind: SyncPointKind, width: int) -> tuple[Li
 
 def _culprit_lines(skew: JobSkew, seen: SkewSnapshot, width: int) -> list[Line]:
     lines = [Line(cut((Span("STRAGGLERS", "accent"), Span(f"  {clean(skew.job)}", "muted")), width))]
+    lines += [
+        Line(
+            (
+                glyph("warning"),
+                Span(f" ranks {fold_numbers(members)} are late together: the record does not show which"),
+            )
+        )
+        for members in skew.together
+    ]
+    if not skew.culprits and skew.together:
+        return lines
     if not skew.culprits:
         words = (
             "no consistent straggler (not significant)"
@@ -127,3 +139,27 @@ def _histogram_lines(skew: JobSkew, width: int) -> list[Line]:
         )  # fmt: skip
         lines.append(Line(cut(spans, width)))
     return lines
+
+
+def wait_lines(jobs: Sequence[JobWaits], width: int) -> tuple[Line, ...]:
+    """How much of the time the ranks wait for others, by light stack samples; those that wait least first."""
+    lines: list[Line] = []
+    for job in jobs:
+        title = Span("WAITING FOR OTHERS", "accent"), Span(f"  {clean(job.job)}  by light stack samples, 95 %", "muted")
+        lines += [plain(""), Line(cut(title, width))]
+        for rank in job.ranks[:_MOST]:
+            share, is_late = rank.wait, job.late is not None and job.late.rank == rank.rank
+            spans = (
+                glyph("failed" if is_late else "ok"), Span(f" {rank.rank:<4}  ", "strong"),
+                Span(f"{clean(rank.node)}  ", "muted"),
+                Span(f"{share.share:4.0%}  ({100 * share.low:.0f}–{100 * share.high:.0f} %)  {share.samples} samples"),
+            )  # fmt: skip
+            lines.append(Line(cut(spans, width)))
+        if len(job.ranks) > _MOST:
+            lines.append(plain(f"  … and {len(job.ranks) - _MOST} more, which wait more", "muted"))
+        lines.append(
+            plain("  no rank stands out", "muted")
+            if job.late is None
+            else Line((Span(f"  {late_text(job.late, job.step_s)}", "warning"),))
+        )
+    return tuple(lines)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ..analysis.collectives.communication import Communication
 from ..analysis.hang.diagnosis import Judgement
+from ..analysis.late_rank import JobWaits
 from ..analysis.skew.findings import NO_SKEW, SkewSnapshot
 from ..analysis.stacks.fold import GRANULARITIES, PLAIN, THREADS, Fold, Shape, fold
 from ..core.derived import Derived, InBackground
@@ -21,6 +22,7 @@ from ..core.store import CaptureNow, NodeNow, Store
 from ..monitor.hang import evaluation, newest_communication
 from ..monitor.progress import prepare_progress
 from ..monitor.skew import prepare_skew
+from ..monitor.slow_jobs import SlowJobs
 from ..present.clocks import NO_CLOCKS, ClockSummary, clock_rows
 from ..records import Stack
 from ..text import format
@@ -103,6 +105,11 @@ class ClockSkewFold:
             lambda: prepare_skew(store), NO_SKEW, every_s=SKEW_EVERY_S, size=self._collectives,
             thread_above=MANY_COLLECTIVES,
         )  # fmt: skip
+        slow_jobs = SlowJobs(store)
+        self._waits = Derived[tuple[JobWaits, ...]](
+            store, [store.ranks.changed_since], lambda: slow_jobs.waits, (), every_s=SKEW_EVERY_S
+        )
+        self._merged: tuple[SkewSnapshot, tuple[JobWaits, ...], SkewSnapshot] = (NO_SKEW, (), NO_SKEW)
 
     @property
     def clocks(self) -> ClockSummary:
@@ -111,8 +118,13 @@ class ClockSkewFold:
 
     @property
     def skew(self) -> SkewSnapshot:
-        """The newest lateness of all ranks."""
-        return self._skew.value
+        """The newest lateness of all ranks, and how much of the time they wait for others."""
+        skew, waits = self._skew.value, self._waits.value
+        if not waits:
+            return skew
+        if self._merged[0] is not skew or self._merged[1] is not waits:
+            self._merged = (skew, waits, replace(skew, waits=waits))
+        return self._merged[2]
 
     def refresh(self, now: int, in_background: InBackground, *, with_skew: bool) -> None:
         """Recompute what is due at console time `now`, ns; lateness only `with_skew`, it is much work per second."""
@@ -120,6 +132,7 @@ class ClockSkewFold:
         self._clocks.refresh(in_background)
         if with_skew:
             self._skew.refresh(in_background)
+            self._waits.refresh(in_background)
 
     def is_current(self, *, with_skew: bool) -> bool:
         """Whether the shown values account for every record in the store."""

@@ -14,7 +14,7 @@ from gconsole.analysis.collectives.align import ProcessGroup, groups_of
 from gconsole.analysis.collectives.period import period_of
 from gconsole.analysis.skew.consistency import desyncs, desyncs_of_steps, violations
 from gconsole.analysis.skew.findings import RankGpu, skew_findings
-from gconsole.analysis.skew.lateness import JobSkew, binomial_tail, lateness, skew_by_job
+from gconsole.analysis.skew.lateness import JobSkew, binomial_tail, skew_by_job
 from gconsole.analysis.skew.sync_points import (
     StepProgress,
     capture_sync_points,
@@ -140,11 +140,43 @@ def test_sync_point_is_whole_only_when_all_possible_group_members_were_read(good
     )  # read, but not a participant
 
 
-def test_all_ranks_of_a_late_node_are_culprits(good_clock: CommonClock) -> None:
-    skew = skew_of_entries(entries({4: MS, 5: MS}), good_clock)
-    assert {culprit.rank for culprit in skew.culprits} == {4, 5}
-    assert skew.by_node[0].name == "node002"
-    assert lateness(sync_points(entries({4: MS, 5: MS}), good_clock)[0]).last == (4, 5)
+def test_late_node_is_named_and_none_of_its_ranks(good_clock: CommonClock) -> None:
+    late = dict.fromkeys((4, 5), 5 * MS)
+    skew = skew_of_entries(entries(late), good_clock)
+    assert skew.culprits == ()
+    assert skew.together == ((4, 5),)
+    [finding] = skew_findings([skew], [], [], max_ms=1.0)
+    assert (finding.id, finding.confidence, finding.culprits) == ("straggler", "possible", (NODES[2].name,))
+    assert "ranks 4-5" in finding.text or "ranks 4,5" in finding.text
+
+
+def in_group(records: list[Collective], group: str, ranks: Sequence[int]) -> list[Collective]:
+    return [structs.replace(entry, process_group=(group, group)) for entry in records if entry.rank in ranks]
+
+
+def test_stages_that_are_late_because_of_one_of_them_are_not_named(good_clock: CommonClock) -> None:
+    """Replicas of a pipeline: stage 5 is slow, stages 4 and 6 wait for its messages, which the record lacks."""
+    records = [
+        entry
+        for stage in (0, 1, 2)
+        for entry in in_group(entries({stage + 4: 20 * MS + stage * 30 * US}), f"dp{stage}", (stage, stage + 4))
+    ]
+    skew = skew_of_entries(records, good_clock)
+    assert (skew.culprits, skew.together) == ((), ((4, 5, 6),))
+    assert [finding.culprits for finding in skew_findings([skew], [], [], max_ms=1.0)] in ([()], [(NODES[1].name,)])
+
+
+def test_rank_that_the_other_late_ranks_wait_for_is_the_cause(good_clock: CommonClock) -> None:
+    """Rank 5 is late in its tensor group, and therefore it and its peer are late in their data groups."""
+    late = 20 * MS
+    records = [
+        *in_group(entries({5: late}), "tp", (4, 5)),
+        *in_group(entries({4: late + 50 * US}), "dp0", (0, 4)),
+        *in_group(entries({5: late + 50 * US}), "dp1", (1, 5)),
+    ]
+    skew = skew_of_entries(records, good_clock)
+    assert [culprit.rank for culprit in skew.culprits] == [5]
+    assert skew.together == ()
 
 
 def test_time_the_other_ranks_waited_is_attributed_to_the_late_rank(good_clock: CommonClock) -> None:

@@ -353,6 +353,8 @@ def test_job_whose_ranks_lastingly_wait_for_one_is_diagnosed_and_reported_once()
     assert suspicion.late == 1
     [finding] = job.watch.diagnosed([suspicion])
     assert (finding.id, finding.severity, finding.culprits) == ("straggler", "warning", ("rank 1",))
+    assert finding.confidence in ("likely", "possible")
+    assert "they wait for it in 100% of the time (95 %: " in finding.text, "how often, with error bars"
     assert job.train(int(LONGEST_S) - 60) == []
 
 

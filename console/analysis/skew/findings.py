@@ -12,6 +12,7 @@ from ...records import Confidence
 from ...text.format import micro
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
+from ..late_rank import JobWaits
 from .consistency import Desync, Violation
 from .lateness import JobSkew, RankSkew
 from .sync_points import RankKey
@@ -44,6 +45,7 @@ class SkewSnapshot(msgspec.Struct, frozen=True):
     violations: tuple[Violation, ...]
     desyncs: tuple[Desync, ...]
     gpus: dict[RankKey, RankGpu]
+    waits: tuple[JobWaits, ...] = ()  # on the screen: how much of the time each rank waits, without any record
 
     @property
     def primary(self) -> tuple[JobSkew, ...]:
@@ -64,6 +66,10 @@ def skew_findings(
         for rank in skew.culprits:
             if rank.behind_ns is not None and rank.behind_ns > max_ms * 1e6:
                 yield _straggler(skew, rank, gpus or {})
+        for members in skew.together:
+            behind = {rank.rank: rank.behind_ns or 0 for rank in skew.ranks if rank.rank in members}
+            if max(behind.values()) > max_ms * 1e6:
+                yield _together(skew, members, max(behind.values()))
     for desync in apart:
         yield _desync(desync)
     if broken:
@@ -82,8 +88,28 @@ def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -
         f"{rank.resolved}, p = {_chance_of(rank):.1g}",
         *((f"gpu.sm_clock_mhz {gpu}",) if gpu else ()),
     )
+    # readings of a step variable tell when a step was seen, not when it began
+    confidence: Confidence = "certain" if kind == "collective" else "likely"
     return FindingDraft(
-        "straggler", "warning", "certain", (f"rank {rank.rank}",), text, evidence,
+        "straggler", "warning", confidence, (f"rank {rank.rank}",), text, evidence,
+        tuple(f"rank {victim}" for victim in sorted(victims)[:MOST_NAMED]), job=skew.job,
+    )  # fmt: skip
+
+
+def _together(skew: JobSkew, members: Sequence[int], behind_ns: int) -> FindingDraft:
+    """Ranks that are late at the same time: one finding; names none of them, or their node if that has no others."""
+    nodes = sorted({rank.node for rank in skew.ranks if rank.rank in members})
+    is_node = len(nodes) == 1 and all(rank.rank in members for rank in skew.ranks if rank.node == nodes[0])
+    where = f"on {nodes[0]}" if len(nodes) == 1 else f"on {len(nodes)} nodes"
+    text = (
+        f"ranks {fold_numbers(members)} {where} are late together, by up to {behind_ns / 1e6:.3g} ms (median). The "
+        "recorded collectives do not show which of them the others wait for: gconsole why compares their stacks"
+    )
+    victims = [
+        rank.rank for rank in skew.ranks if rank.rank not in members and rank.waited_gpu_s > 0
+    ]  # fmt: skip
+    return FindingDraft(
+        "straggler", "warning", "possible", tuple(nodes) if is_node else (), text, ("collective.time_created_ns",),
         tuple(f"rank {victim}" for victim in sorted(victims)[:MOST_NAMED]), job=skew.job,
     )  # fmt: skip
 

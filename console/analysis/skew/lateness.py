@@ -12,6 +12,7 @@ import msgspec
 
 from .per_step import Delay, StepLateness, step_lateness, step_size
 from .sync_points import Arrival, RankKey, SyncPoint
+from .together import cause_within, late_together
 
 #: Maximum difference of two reads of one node's clock at the same instant, ns.
 SAME_NODE_NS = 1_000
@@ -175,6 +176,8 @@ class JobSkew(msgspec.Struct, frozen=True):
     incomplete: int  # sync points with missing ranks, not analysed
     by_node: tuple[Share, ...]
     by_group: tuple[Share, ...]
+    #: Ranks that are late at the same time, in sets, where the record does not show which of them is the cause.
+    together: tuple[tuple[int, ...], ...] = ()
 
     @property
     def resolved(self) -> int:
@@ -225,12 +228,18 @@ def _skew(job: str, attempt: int, sync_points: Sequence[SyncPoint]) -> JobSkew:
         _by_step(_rank(job, attempt, rank, own, len(by_rank)), by_step.get(rank), len(by_rank))
         for rank, own in by_rank.items()
     ]
+    often_last = [rank.rank for rank in ranks if rank.is_culprit]
+    together = late_together(analysed, often_last) if _is_of_collectives(analysed) else []
+    causes = {cause_within(analysed, members) for members in together}
+    unknown = {rank for members in together for rank in members} - causes
+    ranks = [msgspec.structs.replace(rank, is_culprit=rank.is_culprit and rank.rank not in unknown) for rank in ranks]
     ranks.sort(key=lambda point: (not point.is_culprit, -point.caused_gpu_s, -point.median_ns, point.rank))
     groups = {point.sync_point.group for point in analysed}
     return JobSkew(
         job, attempt, tuple(ranks), analysed, sum(not point.is_whole for point in ordered),
         _node_shares(analysed, {rank: own[-1][1].node for rank, own in by_rank.items()}),
         tuple(_group_share(group, analysed) for group in sorted(groups)),
+        tuple(members for members in together if not causes.intersection(members)),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gconsole.analysis.late_rank import LATE_S, PlaceSample, late_rank
+from gconsole.analysis.late_rank import LATE_S, PlaceSample, late_rank, late_text, wait_share, waits_of
 
 
 def samples(waits, *, every_s=10.0, count=8, cls="compute", activity=None, slept=False):
@@ -67,3 +67,26 @@ def test_ranks_that_are_late_in_turn_are_hardly_ever_taken_for_one_late_rank(wai
         ranks = {rank: samples(lambda _: chance.random() < waits_share, count=12) for rank in range(4)}
         taken += late_rank(ranks) is not None
     assert taken <= 20
+
+
+def test_interval_of_a_share_contains_the_true_one_in_95_percent_of_the_cases():
+    chance, contained, tries = random.Random(5), 0, 2_000
+    for _ in range(tries):
+        share = wait_share(samples(lambda _: chance.random() < 0.7, count=12))
+        contained += share.low <= 0.7 <= share.high
+    assert contained >= 0.93 * tries
+
+
+def test_waiting_of_each_rank_is_listed_with_its_interval_and_the_cost_per_step():
+    waits = waits_of("llama", 0, job(), dict.fromkeys(range(4), "node1"), 0.5)
+    assert [entry.rank for entry in waits.ranks] == [1, 0, 2, 3]
+    assert waits.late.rank == 1
+    assert waits.late.low < waits.late.lead == 1.0 == waits.late.high
+    text = late_text(waits.late, waits.step_s)
+    assert "rank 1 in 0% (0–32 %)" in text
+    assert "500 ms of each step" in text
+
+
+def test_ranks_sampled_at_one_instant_do_not_count_as_independent():
+    many = {rank: samples(always if rank != 1 else never) for rank in range(64)}
+    assert late_rank(many).others.samples == 8

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from ....analysis.skew.findings import SkewSnapshot, gpu_text
 from ....analysis.skew.lateness import JobSkew, RankSkew
-from ....present.skew import SyncPointKind, of_kind, skew_text
+from ....present.skew import SyncPointKind, of_kind, skew_text, wait_lines
 from ....present.spans import Line, Span, Status, plain
+from ....present.spans import as_text as text_of
 from ....text.cells import clean
 from ....text.format import millis
 from ...models.detail import Detail, Fact
@@ -42,7 +43,8 @@ def of_job(seen: SkewSnapshot, job: str) -> SkewSnapshot:
     collectives, steps, captures = (
         tuple(skew for skew in several if skew.job == job) for several in (seen.collectives, seen.steps, seen.captures)
     )
-    return replace(seen, collectives=collectives, steps=steps, captures=captures)
+    waits = tuple(entry for entry in seen.waits if entry.job == job)
+    return replace(seen, collectives=collectives, steps=steps, captures=captures, waits=waits)
 
 
 def job_spans(job: str) -> tuple[Span, ...]:
@@ -112,4 +114,6 @@ def rank_skew_detail(rank: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) ->
 
 def as_text(seen: SkewSnapshot, kind: SyncPointKind) -> str:
     """Lanes and tables as text, for the clipboard."""
+    if not of_kind(seen, kind) and seen.waits and kind != "captures":
+        return text_of(wait_lines(seen.waits, 200)).lstrip()
     return skew_text(seen, kind, 200, [f"{lane.label}  {lane.figure} ms" for lane in lanes(of_kind(seen, kind))])

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widget import Widget
 
-from ....present.skew import KINDS, SyncPointKind, head_spans, of_kind, table_lines
+from ....present.skew import KINDS, SyncPointKind, head_spans, of_kind, table_lines, wait_lines
 from ....present.spans import Span
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import Detail
@@ -58,7 +58,8 @@ class SkewView(CaptureView):
         skews = of_kind(seen, self._kind)
         self._head.show((EDGE, Span("SKEW", "accent"), *job_spans(self._job), *head_spans(seen, self._kind)))
         self.set_class(not skews, "empty")
-        self._nothing.show(NOTHING[self._kind])
+        waits = () if self._kind == "captures" else wait_lines(seen.waits, max(20, self.size.width - 3))
+        self._nothing.show((*NOTHING[self._kind], *waits))
         drawn = lanes(skews)
         self._lanes.show(drawn)
         width = (self.size.width // 2 if self._is_wide else self.size.width) - 3
