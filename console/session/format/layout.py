@@ -32,7 +32,7 @@ from typing import Final, Literal, Self, TypeVar
 import msgspec
 import platformdirs
 
-from ... import GconsoleError
+from ... import GconsoleError, __version__
 from ...core.control import Selection
 from ...records import UNREADABLE
 from ...text.atomic_files import write_atomically
@@ -124,6 +124,11 @@ class Meta(msgspec.Struct, kw_only=True):
             return None
         began = self.parts[0].began if self.parts else 0
         return (began if self.first_rx <= began <= self.last_rx else self.first_rx), self.last_rx
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this version wrote all its records, so that their lines are as this version encodes them."""
+        return bool(self.parts) and all(part.version == __version__ for part in self.parts)
 
     def console_ids(self) -> set[str]:
         """Return the ids under which consoles wrote records of their own."""

@@ -62,12 +62,16 @@ def columns_of(table: str) -> tuple[TableColumn, ...]:
     )  # fmt: skip
 
 
-def parsed_lines(table: str, source: str) -> str:
-    """Return the SQL that parses the column `line` of `source`, as `line_of` formats it, into the table's columns."""
+def parsed_lines(table: str, source: str, *, is_complete: bool = True) -> str:
+    """Return the SQL that parses the column `line` of `source`, as `line_of` formats it, into the table's columns.
+
+    `is_complete`: it fails with InvalidInputException on a line without one of the fields; else that is null.
+    """
     columns = columns_of(table)
     structure = msgspec.json.encode({column.name: column.json_type for column in columns}).decode()
     fields = ", ".join(f"parsed.{quoted(column.name)}::{column.type} AS {quoted(column.name)}" for column in columns)
-    return f"SELECT {fields} FROM (SELECT from_json(line, {literal(structure)}) AS parsed FROM {source})"
+    parse = "from_json_strict" if is_complete else "from_json"
+    return f"SELECT {fields} FROM (SELECT {parse}(line, {literal(structure)}) AS parsed FROM {source})"
 
 
 def formatted_lines(table: str, present: Collection[str], source: str) -> str:

@@ -103,7 +103,7 @@ def _remove_strays(session: Session, manifest: Manifest) -> None:
 def _compact_segment(session: Session, manifest: Manifest, path: Path, damages: list[Damage]) -> None:
     size, number = path.stat().st_size, path.name.partition(".")[0]
     writer = PartWriter(session.parquet_folder, f"part-{number}-{number}")
-    writer.add(lenient(path, damages.append))
+    writer.add_segment(path, damages.append, is_own=session.read().is_own)
     manifest.parts += writer.finish()
     manifest.segments[path.name] = size
     manifest.session = session.read().id

@@ -323,7 +323,7 @@ def _history_rows(connection: duckdb.DuckDBPyConnection, table: str, history: Hi
     types = {column.name: column.type for column in columns_of(table)}
     register_lines(connection, "lines", history.heads)
     connection.execute(f"""CREATE TABLE plain.heads_{table} AS SELECT *, row_number() OVER () - 1 AS entity
-                           FROM ({parsed_lines(table, "lines")})""")
+                           FROM ({parsed_lines(table, "lines", is_complete=False)})""")
     connection.unregister("lines")
     connection.register(f"history_{table}", {"entity": history.entity, "t": history.t, **history.metrics})
     heads = [f"head.{quoted(name)}" for name in history.head_names]

@@ -7,12 +7,11 @@ the records after it, unpacked into temporary Parquet files that are removed wit
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from ...core.bus import Published
 from ..format import reader
 from ..format.layout import NewerSchema, Session, SessionError, segment_number
 from ..format.manifest import CompactedRange, Manifest, ParquetPart, check_part, read_manifest, segments_of, survey
@@ -44,7 +43,7 @@ class RecordedSource:
         self.damage: list[Damage] = []  # what could not be read until now
         self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-", dir=within)
         self._loaded: dict[str, tuple[Path, ...]] = {}
-        self._cancelled = False
+        self._cancelled = self._is_own = False
 
     def __enter__(self) -> Self:
         return self
@@ -81,11 +80,11 @@ class RecordedSource:
         """Raises NewerSchema; the records of a session whose session.json is damaged can be queried."""
         if self.path.is_dir():
             try:
-                Session(self.path).read()
+                self._is_own = Session(self.path).read().is_own
             except NewerSchema:
                 raise
             except SessionError:
-                return
+                self._is_own = False
 
     def _session_files(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
         """Return the Parquet files of a session: of compaction, and of segments that are not compacted or have to
@@ -121,17 +120,17 @@ class RecordedSource:
         folder = self.scratch / f"unpacked-{len(list(self.scratch.iterdir()))}"
         writer = PartWriter(folder, "part", is_temporary=True)
         for path, tables in sorted(wanted.items()):
-            choice = reader.RecordFilter() if "unknown" in tables else reader.RecordFilter(kinds=tables)
-            is_segment = path != self.path
-            records = reader.lenient(path, self._note_damage, choice) if is_segment else reader.records(path, choice)
-            writer.add(self._until_cancelled(records), tables)
+            if path != self.path:
+                writer.add_segment(path, self._note_damage, tables, is_own=self._is_own, check=self._check_cancelled)
+                continue
+            for record in reader.records(path):
+                self._check_cancelled()
+                writer.add([record], tables)
         return [(part.table, folder / part.path) for part in writer.finish()]
 
-    def _until_cancelled(self, records: Iterable[Published]) -> Iterator[Published]:
-        for record in records:
-            if self._cancelled:
-                raise LoadCancelled
-            yield record
+    def _check_cancelled(self) -> None:
+        if self._cancelled:
+            raise LoadCancelled
 
     def _note_damage(self, damage: Damage) -> None:
         if damage not in self.damage:

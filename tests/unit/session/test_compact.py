@@ -18,6 +18,7 @@ from session_builders import HOUR, START, a_job, a_session, gpu, records_in
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import Host, Mark, decode, encode
+from gconsole.session.format import zstd_frames
 from gconsole.session.format.layout import SessionError, segment_number
 from gconsole.session.format.reader import records
 from gconsole.session.format.writer import SegmentWriter
@@ -255,3 +256,24 @@ def test_compact_command_prints_records_files_size_and_path(tmp_path):
 
     assert result.exit_code == 0
     assert re.match(r"night: 2,999 records in 1 file, [\d.]+ KiB: .*/night/parquet", result.output)
+
+
+def test_lines_that_this_version_does_not_write_are_read_as_records(tmp_path):
+    session = a_session(tmp_path, [gpu(1, util_pct=5.0)])
+    usual = encode(gpu(2, util_pct=7.0))
+    without = usual.replace(b'"util_pct":7.0,', b"")
+    wrong = usual.replace(b'"util_pct":7.0', b'"util_pct":"high"')
+    at_an_hour = [encode(Mark(text="before", rx=START)), encode(Mark(text="after", rx=START + HOUR))]
+    data = zstd_frames.pack([usual, without, wrong], {"gpu": 3}, START, START + 9)
+    data += zstd_frames.pack(at_an_hour, {"mark": 2}, START, START + HOUR)
+    session.segments()[0].write_bytes(data)
+    meta = session.read()
+    meta.seals = ()
+    session.write(meta)
+    assert meta.is_own
+
+    done = compact(session)
+
+    assert in_parquet(session) == sorted([usual, encode(decode(without)), *at_an_hour])
+    assert done.damaged_bytes == len(wrong)
+    assert {part.hour for part in done.parts if part.table == "mark"} == {"2026-09-21T14", "2026-09-21T15"}
