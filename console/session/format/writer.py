@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ... import __version__
 from ...core.bus import Published
-from ...records import KINDS, encode
+from ...records import KINDS, encode_lines
 from ...records.kinds import kind_of
 from ...text.atomic_files import make_folder
 from . import zstd_frames
@@ -113,7 +113,15 @@ def pack_records(
     Nearly always one frame; several where the lines exceed what a reader unpacks at once. `snapshot` and `lost` as in
     `Label`.
     """
-    lines = [encode(record) for record in records]
+    raw = encode_lines(records)
+    if len(raw) <= zstd_frames.MAX_WRITTEN_BYTES:
+        counts = count_records(records)
+        packed = zstd_frames.pack_raw(
+            raw, len(records), counts.kinds, counts.first_rx, counts.last_rx, snapshot, lost
+        )  # fmt: skip
+        yield packed, counts, len(records)
+        return
+    lines = raw.split(b"\n")[:-1]
     for part in zstd_frames.split_lines(lines):
         counts = count_records(records[part])
         frame = zstd_frames.pack(lines[part], counts.kinds, counts.first_rx, counts.last_rx, snapshot, lost)

@@ -29,8 +29,9 @@ MAGIC: Final = struct.pack("<I", 0x184D2A57)
 _HEAD: Final = struct.Struct("<4sII")  # magic, length of what follows, CRC-32 of the label
 #: Bytes. Upper bound of a label: some dozens of kinds of at most 64 letters.
 _MAX_LABEL_BYTES: Final = 64 << 10
-#: Upper bound of a decompressed frame; writers stay at a quarter of it.
+#: Upper bound of a decompressed frame, and of one that is written with several records.
 MAX_RAW_BYTES: Final = 256 << 20
+MAX_WRITTEN_BYTES: Final = MAX_RAW_BYTES // 4
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,11 +109,16 @@ _OPTIONS: Final[Mapping[int, int]] = {
 def pack(lines: Sequence[bytes], kinds: Mapping[str, int], first_rx: int, last_rx: int, snapshot: int = 0,
          lost: int = 0) -> bytes:  # fmt: skip
     """Return a label and its frame, of records encoded as lines without newlines."""
-    raw = b"\n".join(lines) + b"\n"
+    return pack_raw(b"\n".join(lines) + b"\n", len(lines), kinds, first_rx, last_rx, snapshot, lost)
+
+
+def pack_raw(raw: bytes, records: int, kinds: Mapping[str, int], first_rx: int, last_rx: int, snapshot: int = 0,
+             lost: int = 0) -> bytes:  # fmt: skip
+    """`pack` of so many lines with their newlines."""
     frame = zstd.compress(raw, options=_OPTIONS)
     label = msgspec.json.encode(
         Label(
-            bytes=len(frame), raw=len(raw), crc=zlib.crc32(frame), records=len(lines), first_rx=first_rx,
+            bytes=len(frame), raw=len(raw), crc=zlib.crc32(frame), records=records, first_rx=first_rx,
             last_rx=last_rx, kinds=dict(kinds), snapshot=snapshot, lost=lost,
         )
     )  # fmt: skip
@@ -123,7 +129,7 @@ def split_lines(lines: Sequence[bytes]) -> Iterator[slice]:
     """Yield the slices of lines that fit into a frame each; nearly always one."""
     begin = size = 0
     for position, line in enumerate(lines):
-        if size + len(line) >= MAX_RAW_BYTES // 4 and position > begin:
+        if size + len(line) >= MAX_WRITTEN_BYTES and position > begin:
             yield slice(begin, position)
             begin, size = position, 0
         size += len(line) + 1

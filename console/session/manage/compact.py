@@ -7,6 +7,8 @@
 A step writes and syncs all files of a segment as drafts, gives them their names, and adds them to the manifest with
 their digests. Files that the manifest does not name belong to an interrupted step: they are never read, and the next
 run deletes them. Segments are kept until `drop_segments`, which reads every record back and compares it.
+
+A recorder runs this module as a process of low priority (`main`) whenever segments were sealed.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -35,16 +40,22 @@ from ..format.manifest import (
     segments_of,
     survey,
 )
+from ..format.memory_limit import limit_memory
 from ..format.parquet_writer import DRAFT_SUFFIX, PartWriter
 from ..format.reader import compacted_records, lenient
 from ..format.zstd_frames import Damage
 
 #: Called with the number of segments done, and of all segments.
 Progress = Callable[[int, int], None]
+#: Added to the niceness of a compaction beside a recording.
+_NICE: Final = 10
 
 
-def compact(session: Session, progress: Progress = lambda done, of: None) -> Manifest:
-    """Write all sealed segments that are not in Parquet yet; return the manifest. Raises SessionError, OSError."""
+def compact(session: Session, progress: Progress = lambda done, of: None, *, checked: bool = True) -> Manifest:
+    """Write all sealed segments that are not in Parquet yet; return the manifest. Raises SessionError, OSError.
+
+    `checked`: first, what was compacted before is read and compared with its digests.
+    """
     meta = session.read()
     if meta.state == "recording" and not session.is_being_written():
         raise SessionError(f"{session.name}: its console crashed; first: gconsole sessions recover {session.name}")
@@ -52,7 +63,8 @@ def compact(session: Session, progress: Progress = lambda done, of: None) -> Man
     session.parquet_folder.mkdir(mode=0o700, exist_ok=True)
     with _compaction_lock(session):
         manifest = read_manifest(session)
-        _check_unchanged(session, manifest)
+        if checked:
+            _check_unchanged(session, manifest)
         _remove_strays(session, manifest)
         pending = [
             path for path in session.segments()
@@ -102,9 +114,13 @@ def _remove_strays(session: Session, manifest: Manifest) -> None:
 
 def _compact_segment(session: Session, manifest: Manifest, path: Path, damages: list[Damage]) -> None:
     size, number = path.stat().st_size, path.name.partition(".")[0]
-    writer = PartWriter(session.parquet_folder, f"part-{number}-{number}")
-    writer.add_segment(path, damages.append, is_own=session.read().is_own)
-    manifest.parts += writer.finish()
+    try:
+        writer = PartWriter(session.parquet_folder, f"part-{number}-{number}")
+        writer.add_segment(path, damages.append, is_own=session.read().is_own)
+        manifest.parts += writer.finish()
+    except BaseException:  # a full disk, or the end of this process: the next run may be far away
+        _remove_strays(session, manifest)
+        raise
     manifest.segments[path.name] = size
     manifest.session = session.read().id
     manifest.damaged_bytes += sum(damage.bytes for damage in damages)
@@ -185,3 +201,18 @@ class _Fingerprint(msgspec.Struct, frozen=True):
             count += 1
             total += int(hashlib.blake2b(encode(record), digest_size=16).hexdigest(), 16)
         return cls(count, total)
+
+
+def main() -> None:
+    """Compact the session at the path in the arguments, for its recorder: exit status 0, or 1 if it failed."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+    os.nice(_NICE)
+    limit_memory()
+    try:
+        compact(Session(Path(sys.argv[1])), checked=False)  # each run would read all that those before have written
+    except (SessionError, OSError):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,9 @@ import errno
 import logging
 import os
 import secrets
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -41,6 +44,10 @@ MAX_PENDING_BYTES: Final = 64 << 20
 #: Seconds between writes after an error, and of retries when the recording ends.
 RETRY_S: Final = 1.0
 LAST_S: Final = 2.0
+#: Bytes of sealed segments that are compacted at once: starting the process costs as much CPU as some MB of records.
+COMPACT_BYTES: Final = 16 << 20
+#: Bytes. With less free space nothing is compacted: the recording comes first.
+COMPACT_FREE_BYTES: Final = 1 << 30
 #: ns. A larger step of CLOCK_REALTIME against CLOCK_MONOTONIC is logged.
 JUMP_NS: Final = 2_000_000_000
 
@@ -91,6 +98,8 @@ class Recording:
         self._past: tuple[OpenPast, list[Published]] | None = None
         self._pending: deque[_PendingFrame] = deque()
         self._lost = 0
+        self._compaction: subprocess.Popen[bytes] | None = None
+        self._compactable = 0  # bytes of segments sealed since it was started
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
         self._thread = threading.Thread(target=self._run, name=f"recording {session.name}", daemon=True)
         self._thread.start()
@@ -160,6 +169,7 @@ class Recording:
             text = internal_error(error, f"the recording {self.session.name}")
             self._report_trouble(text, "stop this recording and start another one")
         finally:
+            self._end_compaction()
             os.close(self._lock_fd)
 
     def _turn(self) -> bool:
@@ -177,6 +187,7 @@ class Recording:
         self._notice_jump()
         self._handle_requests()
         self._pack_and_write(records, number)
+        self._compact_sealed()
         with self._changed:
             self._busy = False
             return not ending or bool(self._waiting)
@@ -251,6 +262,42 @@ class Recording:
         self.meta.sealed = seal.number
         self.meta.seals += (seal,) if seal.bytes else ()
         self.session.write(self.meta)
+        self._compactable += seal.bytes
+
+    def _compact_sealed(self) -> None:
+        """Start a process that converts the sealed segments to Parquet, so that queries need not decode them.
+
+        It finishes by itself if this console ends or crashes; an interrupted one is repeated with the next segment.
+        """
+        process = self._compaction
+        if process is not None and process.poll() is not None:
+            if process.returncode:
+                _log.warning("recording %s: compaction ended with status %d; queries read the segments",
+                             self.session.name, process.returncode)  # fmt: skip
+            process = self._compaction = None
+        if process is not None or self._compactable < COMPACT_BYTES:
+            return
+        self._compactable = 0
+        try:
+            if shutil.disk_usage(self.session.path).free < COMPACT_FREE_BYTES:
+                return
+            # -P: files in the working directory must not be imported as modules
+            argv = [sys.executable, "-P", "-m", "gconsole.session.manage.compact", str(self.session.path)]
+            self._compaction = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            _log.warning("recording %s: cannot start compaction: %s", self.session.name, error)
+
+    def _end_compaction(self) -> None:
+        """Wait for a running compaction for a moment, then end it: what it has finished is kept."""
+        if self._compaction is not None:
+            try:
+                self._compaction.wait(LAST_S)
+            except subprocess.TimeoutExpired:
+                self._compaction.terminate()
+                self._compaction.wait()
 
     def _close(self) -> None:
         deadline = time.monotonic() + LAST_S

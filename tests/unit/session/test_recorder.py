@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from collections import deque
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -15,7 +16,10 @@ from gconsole.core.store import Store
 from gconsole.records import ConsoleRecord, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
 from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import SessionError, named
+from gconsole.session.format.manifest import check_part, read_manifest
 from gconsole.session.manage.retention import DELETED_LOG, Limits
+from gconsole.session.query.engine import Database
+from gconsole.session.query.sources import RecordedSource
 from gconsole.session.record import recording, recovery
 from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.selection import select
@@ -267,7 +271,7 @@ async def test_internal_error_ends_the_recording_with_a_reason_but_not_the_conso
     def broken(*args):
         raise RuntimeError("bug")
 
-    monkeypatch.setattr(writer.zstd_frames, "pack", broken)
+    monkeypatch.setattr(writer.zstd_frames, "pack_raw", broken)
     monkeypatch.setattr(logs, "_path", tmp_path / "own.log")
     setup.hub.publish(gpus(1))
     deadline = time.monotonic() + 30
@@ -358,3 +362,30 @@ async def test_session_lists_its_console_and_the_last_agent_of_each_node(tmp_pat
     session.meta_path.unlink()
     recovery.recover(session)
     assert session.read().agents["agent49"].seq == 1
+
+
+async def test_sealed_segments_are_compacted_while_recording_also_after_a_kill(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "COMPACT_BYTES", 1)
+    monkeypatch.setattr(recording, "COMPACT_FREE_BYTES", 0)
+    setup = RecorderSetup(tmp_path, segment_bytes=2_000)
+    await setup.recorder.start("night")
+    session = named("night", tmp_path)
+    is_killed, seq = False, 0
+    deadline = time.monotonic() + 60
+    while not (compacted := read_manifest(session).segments) or not is_killed:
+        assert time.monotonic() < deadline
+        seq += 50
+        setup.hub.publish(gpus(50, first=seq - 49))
+        await setup.safe("agent1", seq)
+        child = setup.recorder._running["night"]._compaction
+        if child is not None and not is_killed:
+            child.kill()
+            is_killed = True
+    await setup.recorder.close()
+
+    assert len(compacted) < len(session.segments())
+    with RecordedSource(session.path) as source, closing(Database(source)) as database:
+        rows = database.query("SELECT count(*), count(DISTINCT seq) FROM gpu").rows
+    assert rows == [(seq, seq)]
+    assert not list(session.parquet_folder.rglob("*.draft"))
+    assert not [part for part in read_manifest(session).parts if check_part(session, part)]
