@@ -147,7 +147,7 @@ def run_from_folder(
 
     Raises UsageError if it contains none of them.
     """
-    from ..session.imports.folder import NothingToImport, import_evidence
+    from ..monitor.imports.folder import NothingToImport, import_evidence
 
     try:
         evidence = import_evidence(path, models)

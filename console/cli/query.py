@@ -136,10 +136,10 @@ def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int
 def _database(path: Path, memory: str) -> Iterator[tuple[RecordedSource, Database]]:
     """The tables of a session or file; errors of queries and files end the command with one line, exit code 2."""
     from ..session.format.layout import SessionError
-    from ..session.format.memory_limit import limit_memory
     from ..session.query.engine import Database
     from ..session.query.limits import QueryError
     from ..session.query.sources import RecordedSource
+    from ..text.memory_limit import limit_memory
 
     if is_program():  # a caller's process has other uses of its memory, and other threads
         limit_memory()

@@ -19,13 +19,13 @@ import msgspec
 
 from gconsole.analysis.crash.diagnosis import diagnose_crash
 from gconsole.fleet import wire
+from gconsole.monitor.imports import collectives, outputs, py_spy_dumps
+from gconsole.monitor.imports.isolated_files import FileFailure
 from gconsole.records import BadRecord, decode, encode
 from gconsole.session import ndjson
 from gconsole.session.export import document
 from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.layout import Session, SessionError
-from gconsole.session.imports import collectives, outputs, py_spy_dumps
-from gconsole.session.imports.isolated_files import FileFailure
 from gconsole.session.manage.catalog import import_file
 from gconsole.session.record import recovery
 from gconsole.transport.gateway import frames as gateway_frames

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from gconsole.cli.output import run_from_folder
-from gconsole.session.imports import collectives, isolated_files, outputs, py_spy_dumps
-from gconsole.session.imports import folder as folder_import
+from gconsole.monitor.imports import collectives, isolated_files, outputs, py_spy_dumps
+from gconsole.monitor.imports import folder as folder_import
 
 GROUP = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
 THREAD = {

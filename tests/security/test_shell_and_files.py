@@ -119,7 +119,7 @@ WRITERS = {
     "session/manage/retention.py": "the list of deleted sessions, in the folder of sessions",
     "session/manage/compact.py": "the lock of a compaction",
     "session/record/recovery.py": "a segment: its torn tail is truncated",
-    "session/imports/isolated_files.py": "a pipe from its child process",
+    "monitor/imports/isolated_files.py": "a pipe from its child process",
     "session/query/source_tables.py": "scratch tables of a query, in a folder of its own, 0700",
     "session/query/output.py": "scratch file of a query, in a folder of its own, 0700",
     "session/query/worker.py": "result of a query, in a folder of its own, 0700",

@@ -28,6 +28,7 @@ import msgspec
 from ...core.bus import Published
 from ...records import encode
 from ...text import format
+from ...text.memory_limit import limit_memory
 from ..format.layout import Session, SessionError, inside, segment_number, sync_folder, write_checked
 from ..format.manifest import (
     MANIFEST,
@@ -40,7 +41,6 @@ from ..format.manifest import (
     segments_of,
     survey,
 )
-from ..format.memory_limit import limit_memory
 from ..format.parquet_writer import DRAFT_SUFFIX, PartWriter
 from ..format.reader import compacted_records, lenient
 from ..format.zstd_frames import Damage

@@ -170,7 +170,7 @@ def _open(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def main() -> None:
     """Run queries until stdin ends."""
-    from ..format.memory_limit import limit_memory
+    from ...text.memory_limit import limit_memory
 
     limit_memory()
     requests: SimpleQueue[QueryRequest] = SimpleQueue()

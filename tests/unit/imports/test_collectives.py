@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gconsole.analysis.collectives.communication import communication
+from gconsole.monitor.imports.collectives import import_files, import_folder, rank_of, source_of
 from gconsole.records import Collective, PgStatus
-from gconsole.session.imports.collectives import import_files, import_folder, rank_of, source_of
 
 
 def faults(got, job):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gconsole.core.store import Store
 from gconsole.monitor.hang import verdicts
+from gconsole.monitor.imports import py_spy_dumps
+from gconsole.monitor.imports.py_spy_dumps import NoDumps, records_of
 from gconsole.records import Rank, Stack
-from gconsole.session.imports import py_spy_dumps
-from gconsole.session.imports.py_spy_dumps import NoDumps, records_of
 
 REDUCE = """\
 Process {pid}: python train.py

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from gconsole.cli.main import gconsole
-from gconsole.session.imports import outputs
-from gconsole.session.imports.outputs import ImportedOutputs, import_outputs
+from gconsole.monitor.imports import outputs
+from gconsole.monitor.imports.outputs import ImportedOutputs, import_outputs
 
 OWN = """\
 Traceback (most recent call last):

@@ -14,7 +14,7 @@ from gconsole.session.format import reader
 from gconsole.session.manage.compact import compact
 
 CODE = """
-from gconsole.session.format import memory_limit
+from gconsole.text import memory_limit
 held = bytearray(300 << 20)  # what the process has before counts on top, not against the limit
 memory_limit.limit_memory(100 << 20)
 bytearray(20 << 20)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from gconsole.analysis.collectives.communication import Communication, communication
+from gconsole.monitor.imports.collectives import import_files
 from gconsole.records import Collective, PgStatus, Rank
-from gconsole.session.imports.collectives import import_files
 
 RECORDED = Path(__file__).parents[2] / "comms" / "recorded"
 S = 1_000_000_000

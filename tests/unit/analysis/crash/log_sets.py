@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gconsole.analysis.crash.diagnosis import diagnose_crash
 from gconsole.analysis.crash.verdict import CrashVerdict
-from gconsole.session.imports.outputs import import_outputs
+from gconsole.monitor.imports.outputs import import_outputs
 from gconsole.text.nodeset_fold import fold_numbers
 
 LOGS = Path(__file__).parent / "logs"

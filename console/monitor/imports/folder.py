@@ -10,21 +10,21 @@ from pathlib import Path
 
 import msgspec
 
+from ... import GconsoleError
 from ...analysis.crash.diagnosis import diagnose_crash
 from ...analysis.crash.findings import crash_finding
 from ...analysis.crash.verdict import CrashEvidence, CrashVerdict
 from ...analysis.stacks.frame_models import parse_model
 from ...core.store import Store
-from ...monitor.hang import verdict_findings
 from ...records import Finding
-from ..format.layout import SessionError
+from ..hang import verdict_findings
 from .collectives import ImportedCollectives, import_folder
 from .isolated_files import FileFailure, read_each
 from .outputs import ImportedOutputs, import_outputs
 from .py_spy_dumps import JOB, ImportedDumps, NoDumps, records_of, without_stacks
 
 
-class NothingToImport(SessionError):
+class NothingToImport(GconsoleError):
     """The folder has none of the files that can be diagnosed."""
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, Generic, NoReturn, TypeVar, cast
 import msgspec
 
 from ...text import format, logs
-from ..format.memory_limit import limit_memory
+from ...text.memory_limit import limit_memory
 
 #: Upper bounds of what reading one file may allocate, of its CPU time, and of the results of all files together.
 MEMORY_BYTES: Final = 2 << 30
