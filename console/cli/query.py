@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,14 +28,13 @@ from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..core.store import Store
+    from ..runtime.recorded import RecordedSession
+    from ..runtime.results import TableFormat
     from ..session.export.plots import Steps
     from ..session.query.engine import Database
-    from ..session.query.output import Format
     from ..session.query.sources import RecordedSource
     from ..session.query.stat import By
 
-#: Seconds per query of `stat`; long sessions have many samples.
-STAT_DEADLINE_S: Final = 600.0
 #: DuckDB memory limit of `stat`; keeps the whole process well below 300 MB.
 STAT_MEMORY: Final = "128MB"
 
@@ -54,8 +54,8 @@ _format_option = click.option(
 @sessions_folder
 @overrides_option
 def query(
-    target: str, sql: str, how: Format, output: str | None, for_s: float, limit: int, deadline_s: float, folder: Path,
-    overrides: tuple[str, ...],
+    target: str, sql: str, how: TableFormat, output: str | None, for_s: float, limit: int, deadline_s: float,
+    folder: Path, overrides: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Run SQL over a session, an NDJSON recording, or a live cluster (hosts.toml or node set).
 
@@ -108,7 +108,7 @@ def _coverage(store: Store) -> int:
     return EXIT_OK if all(sampled) and sampled else EXIT_PARTIAL if any(sampled) else EXIT_NOTHING
 
 
-def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int, deadline_s: float) -> int:
+def _run_query(path: Path, sql: str, how: TableFormat, output: str | None, limit: int, deadline_s: float) -> int:
     from ..session.query.limits import MEMORY, QueryCancelled
     from ..session.query.output import LimitedRows, write
 
@@ -117,8 +117,8 @@ def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int
     with _database(path, MEMORY) as (source, database):
         try:
             with _cancelled_by_signals(source, database):
-                if how == "parquet" and not limit and _copy_parquet(source, database, sql, output, deadline_s):
-                    _print_damage(source)
+                if how == "parquet":
+                    _write_parquet(source, database, sql, output, limit, deadline_s)
                     return EXIT_OK
                 columns, batches = database.stream(sql, deadline_s=deadline_s)
                 rows = LimitedRows(batches, limit or None)
@@ -134,21 +134,29 @@ def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int
 
 @contextlib.contextmanager
 def _database(path: Path, memory: str) -> Iterator[tuple[RecordedSource, Database]]:
-    """The tables of a session or file; errors of queries and files end the command with one line, exit code 2."""
-    from ..session.format.layout import SessionError
+    """The tables of a session or file, for `query`."""
     from ..session.query.engine import Database
-    from ..session.query.limits import QueryError
     from ..session.query.sources import RecordedSource
+
+    with (
+        _one_line_errors(path),
+        RecordedSource(path) as source,
+        contextlib.closing(Database(source, source.scratch, memory)) as database,
+    ):  # fmt: skip
+        yield source, database
+
+
+@contextlib.contextmanager
+def _one_line_errors(path: Path) -> Iterator[None]:
+    """Limit the memory of this process; an error of a query or a file ends the command with one line, exit code 2."""
+    from ..session.format.layout import SessionError
+    from ..session.query.limits import QueryError
     from ..text.memory_limit import limit_memory
 
     if is_program():  # a caller's process has other uses of its memory, and other threads
         limit_memory()
     try:
-        with (
-            RecordedSource(path) as source,
-            contextlib.closing(Database(source, source.scratch, memory)) as database,
-        ):  # fmt: skip
-            yield source, database
+        yield
     except (QueryError, SessionError) as error:
         print_text(f"gconsole: {error}".replace("\n", "\n  "), err=True)  # no line of data begins like one of ours
         raise click.exceptions.Exit(EXIT_USAGE) from error
@@ -159,8 +167,9 @@ def _database(path: Path, memory: str) -> Iterator[tuple[RecordedSource, Databas
         raise click.exceptions.Exit(EXIT_USAGE) from error
 
 
-def _copy_parquet(source: RecordedSource, database: Database, sql: str, output: str | None, deadline_s: float) -> bool:
-    """Write all rows by DuckDB alone; false, and nothing written, where it cannot."""
+def _write_parquet(
+    source: RecordedSource, database: Database, sql: str, output: str | None, limit: int, deadline_s: float
+) -> None:
     import shutil
 
     from ..session.query.engine import OUTPUT
@@ -168,12 +177,12 @@ def _copy_parquet(source: RecordedSource, database: Database, sql: str, output: 
     folder = source.scratch / OUTPUT
     folder.mkdir(mode=0o700, exist_ok=True)
     made = folder / "rows.parquet"
-    if not database.write_parquet(sql, made, deadline_s=deadline_s):
-        return False
-    with opened_output(output) as out, made.open("rb") as rows:
-        shutil.copyfileobj(rows, out)
-    made.unlink()
-    return True
+    rows = database.write_parquet(sql, made, limit=limit or None, deadline_s=deadline_s)
+    with opened_output(output) as out, made.open("rb") as file:
+        shutil.copyfileobj(file, out)
+    _print_damage(source)
+    if limit and rows == limit:
+        print_text(f"gconsole: wrote the first {limit} rows; use --limit 0 for all", err=True)
 
 
 def _print_damage(source: RecordedSource) -> None:
@@ -209,8 +218,8 @@ def _cancelled_by_signals(source: RecordedSource, database: Database) -> Iterato
     help="Plot to FILE.pdf, .png or .svg instead: GPU util, memory, power, step times, skew.",
 )
 @sessions_folder
-def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) -> int:
-    """Summarise GPU, rank or node metrics: mean, median, p95, max, idle time, energy.
+def stat(session: str, by: By, how: TableFormat, picture: Path | None, folder: Path) -> int:
+    """Summarise GPU, rank or node metrics: distribution, traffic of GPUs, NICs and disks, steps, idle time, energy.
 
     \b
     gconsole stat night
@@ -220,25 +229,20 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     path = session_or_file(session, folder)
     if picture is not None and picture.suffix not in (".pdf", ".png", ".svg"):
         raise click.UsageError(f"--plot {picture}: unsupported format; use .pdf, .png or .svg")
-    with _database(path, STAT_MEMORY) as (source, database):
-        if picture is None:
-            _print_table(database, by, how)
-        else:
-            _draw(database, path, picture)
-        _print_damage(source)
+    from ..runtime.recorded import RecordedSession
+
+    with _one_line_errors(path), RecordedSession(path, STAT_MEMORY) as recorded, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print_text(f"gconsole: {path.name}: {message}", err=True)
+        if picture is not None:
+            _draw(recorded, picture)
+            return EXIT_OK
+        result = recorded.stat(by)
+        with opened_output(None) as out:
+            result.write(how, out)
     return EXIT_OK
 
 
-def _print_table(database: Database, by: By, how: Format) -> None:
-    from ..session.query.output import write
-    from ..session.query.stat import figures
-
-    columns, batches = figures(database, by, STAT_DEADLINE_S)
-    with opened_output(None) as out:
-        write(how, columns, batches, out)
-
-
-def _draw(database: Database, path: Path, picture: Path) -> None:
+def _draw(recorded: RecordedSession, picture: Path) -> None:
     from ..session.export.plots import plot, require_matplotlib
     from ..session.export.slice import slice_session
     from ..session.query.limits import QueryError
@@ -246,15 +250,15 @@ def _draw(database: Database, path: Path, picture: Path) -> None:
 
     try:
         require_matplotlib()  # before a query that may take minutes
-        times = database.query(STEP_TIMES, limit=100_000, deadline_s=STAT_DEADLINE_S).to_dicts()
+        times = list(recorded.sql(STEP_TIMES).rows())
         jobs = dict.fromkeys(row["job"] for row in times)
         steps: list[Steps] = [
             (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True))
             for job in jobs
         ]
         del times
-        database.close()  # free its memory for plotting
-        plot(slice_session(path), steps, picture)
+        recorded.close()  # free its memory for plotting
+        plot(slice_session(recorded.path), steps, picture)
     except ValueError as error:
         raise QueryError(str(error)) from error
     except OSError as error:

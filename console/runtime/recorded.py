@@ -17,7 +17,7 @@ from ..core.store import Store
 from ..monitor.crash import crash_findings
 from ..monitor.hang import verdict_findings
 from ..records import KINDS
-from ..session.export import document
+from ..session.export import document, gswarm
 from ..session.format import reader
 from ..session.format.layout import Meta, Session, SessionError, find, sessions_folder
 from ..session.format.manifest import Manifest
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..session.query.engine import Database
     from ..session.query.sources import RecordedSource
+    from ..session.query.stat import By
 
 #: An instant: text as for `replay --at` ("+10m", "-5m", "50%", "14:02:30", ISO 8601), a datetime, or ns since 1970.
 Instant = str | datetime | int
@@ -46,7 +47,7 @@ class DamageWarning(UserWarning):
 
 
 def open(source: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None) -> RecordedSession:
-    """Open a session by name or path, also while it is recorded; or a file of records, NDJSON or exported JSON.
+    """Open a session by name or path, also while it is recorded; or a file: NDJSON, exported JSON, gswarm's JSON.
 
     `folder` is where sessions are; default: GCONSOLE_SESSIONS_FOLDER, else the user's data folder.
     Raises SessionError, whose text says what to try.
@@ -86,9 +87,9 @@ def _path_of(text: str, folder: Path) -> Path:
 class RecordedSession:
     """A session or a file of records. Each call reads what has been recorded by then."""
 
-    def __init__(self, path: Path) -> None:
-        """`open` finds the path. Raises SessionError."""
-        self.path = path
+    def __init__(self, path: Path, memory: str = "") -> None:
+        """`open` finds the path; `memory` is DuckDB's limit, "" for its default. Raises SessionError."""
+        self.path, self._memory = path, memory
         self._meta = Session(path).read() if path.is_dir() else _file_meta(path)
         self._source: RecordedSource | None = None
         self._database: Database | None = None
@@ -165,6 +166,14 @@ class RecordedSession:
         for damage in result.damage:
             self._warn(damage)
         return result
+
+    def stat(self, by: By = "gpu") -> SqlResult:
+        """Statistics per GPU, rank or node, as `gconsole stat`. Raises QueryError, SessionError."""
+        from ..session.query.stat import entities_query, figures_query, slices
+
+        entities = list(self.sql(entities_query(by)).rows())
+        parts = [self._arrays(figures_query(by, part)) for part in slices(entities)]
+        return SqlResult.joined(parts)
 
     def df(
         self, kind: str, *, nodes: str | Sequence[str] | None = None, since: Instant | None = None,
@@ -268,9 +277,10 @@ class RecordedSession:
         if self._source is None or self.is_recording:
             self.close()
             self._source = RecordedSource(self.path)
-            if not self.path.is_dir() and document.is_document(self.path):
+            if not self.path.is_dir() and (document.is_document(self.path) or gswarm.is_gswarm(self.path)):
                 self._source.path = _unpacked(self.path, self._source.scratch)
-            self._database = Database(self._source, self._source.scratch)
+            limits = {"memory": self._memory} if self._memory else {}
+            self._database = Database(self._source, self._source.scratch, **limits)
         return run_sql(query, self._source, timeout_s, self._database)
 
     def _view(self, name: str) -> str:
@@ -368,11 +378,13 @@ def _file_meta(path: Path) -> Meta:
 
 
 def _file_records(path: Path) -> Iterator[Published]:
-    return document.read(path)[1] if document.is_document(path) else reader.records(path)
+    if document.is_document(path):
+        return document.read(path)[1]
+    return gswarm.read(path) if gswarm.is_gswarm(path) else reader.records(path)
 
 
 def _unpacked(path: Path, folder: Path) -> Path:
-    """The records of exported JSON as NDJSON in a folder."""
+    """The records of a file of JSON as NDJSON in a folder."""
     from ..records import encode
 
     unpacked = folder / "records.ndjson"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Self, TypeAlias, overload
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..present.verdict import VERDICT_STATUS, verdict_lines
 from ..records import Stack
 from ..report import CrashVerdict, Verdict
 from ..session.export.stacks import STACK_FORMATS, folded_stacks
-from ..session.query.output import ResultColumn, value_of
+from ..session.query.output import ResultColumn, value_of, write, write_arrays
 from ..text.sanitize import printable_lines
 from .frames import ColumnKind, ColumnTable, result_frame
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 #: The verdict on a job that hangs, is slow or makes progress, or on one that died.
 JobVerdict: TypeAlias = Verdict | CrashVerdict
+
+#: Formats of `SqlResult.write`.
+TableFormat = Literal["table", "json", "csv", "parquet"]
 
 #: CSS colours of the styles of a line; others have none.
 _COLOURS: Final = {
@@ -223,6 +226,20 @@ class SqlResult:
         self, columns: Sequence[ResultColumn], arrays: Sequence[NDArray[Any]], damage: Sequence[str] = ()
     ) -> None:
         self._columns, self._arrays, self.damage = tuple(columns), list(arrays), tuple(damage)
+
+    @classmethod
+    def joined(cls, parts: Sequence[SqlResult]) -> Self:
+        """The rows of several results with the same columns, one after the other."""
+        join: Any = np.ma.concatenate
+        arrays = [join(column) for column in zip(*(part._arrays for part in parts), strict=True)]
+        return cls(parts[0]._columns, arrays, tuple(dict.fromkeys(text for part in parts for text in part.damage)))
+
+    def write(self, how: TableFormat, out: BinaryIO) -> None:
+        """Write the rows as a text table with units, JSON, CSV or Parquet. Raises OSError."""
+        if how == "parquet":
+            write_arrays(self._columns, self._arrays, out)
+        else:
+            write(how, self._columns, [[tuple(row.values()) for row in self.rows()]], out, with_units=True)
 
     @property
     def columns(self) -> list[str]:

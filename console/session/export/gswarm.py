@@ -7,16 +7,24 @@ NVLink traffic of all links in both directions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from ...records import Gpu, GpuInfo
+from ...records import UNREADABLE, Gpu, GpuInfo
+from ...text import format
+from ..format.layout import SessionError
 from .slice import SampleClock, SessionSlice
 
 _SECOND: Final = 1_000_000_000
+#: Bytes of a file that is read; it is held in memory.
+MAX_BYTES: Final = 256 << 20
+#: Names of GPUs: node, index, model.
+_GPU_ID: Final = re.compile(r"(?:(?P<node>.+?):)??(?P<index>\d{1,4})(?::(?P<name>.*))?", re.DOTALL)
 
 
 class _Average(msgspec.Struct):
@@ -131,3 +139,65 @@ def _lateness_s(source: SessionSlice, clock: SampleClock) -> int:
 
 def _gigabytes(bytes_s: float | None) -> float | None:
     return None if bytes_s is None else round(bytes_s / 1e9, 6)
+
+
+class _Frame(msgspec.Struct):
+    """The arrays of a frame that are read: one value per GPU."""
+
+    time: datetime
+    gpu_id: list[str] = []
+    gpu_util: list[float | None] = []
+    dram_bandwidth_rx: list[float | None] = []
+    dram_bandwidth_tx: list[float | None] = []
+
+
+class _File(msgspec.Struct):
+    frames: list[_Frame]
+    session_name: str = ""
+
+
+def is_gswarm(path: Path) -> bool:
+    """Whether a file is gswarm's JSON. Raises OSError."""
+    with path.open("rb") as file:
+        return re.match(rb'\s*\{\s*"(session_name|frames|frame_id|start_time)"\s*:', file.read(4096)) is not None
+
+
+def read(path: Path) -> Iterator[Gpu | GpuInfo]:
+    """Return the samples of a file, in order of time. Raises SessionError, OSError.
+
+    Its `gpu_memory` is a share of an unknown size, and `gpu_bandwidth` a sum of both directions: both are left out.
+    """
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise SessionError(f"{path}: {format.size(size)}; at most {format.size(MAX_BYTES)} of gswarm's JSON are read")
+    try:
+        frames = msgspec.json.decode(path.read_bytes(), type=_File).frames
+    except UNREADABLE as error:
+        raise SessionError(f"{path}: not gswarm's JSON: {error}") from error
+    return _samples(sorted(frames, key=lambda frame: frame.time.timestamp()))
+
+
+def _samples(frames: list[_Frame]) -> Iterator[Gpu | GpuInfo]:
+    described: set[str] = set()
+    for number, frame in enumerate(frames, 1):
+        instant = round(frame.time.timestamp() * 1000) * (_SECOND // 1000)
+        stamps: dict[str, Any] = {"agent": "gswarm", "seq": number, "t": instant, "mono": instant, "rx": instant}
+        for place, name in enumerate(frame.gpu_id):
+            match = _GPU_ID.fullmatch(name)
+            node = (match["node"] if match else None) or "gswarm"
+            device: dict[str, Any] = {"node": node, "index": int(match["index"]) if match else place, "uuid": name}
+            if name not in described:
+                described.add(name)
+                yield GpuInfo(**device, **stamps, name=match["name"] if match else name)
+            yield Gpu(
+                **device, **stamps, util_pct=_at(frame.gpu_util, place),
+                pcie_rx_bytes_s=_bytes_s(_at(frame.dram_bandwidth_rx, place)),
+                pcie_tx_bytes_s=_bytes_s(_at(frame.dram_bandwidth_tx, place)),
+            )  # fmt: skip
+
+
+def _at(values: list[float | None], place: int) -> float | None:
+    return values[place] if place < len(values) else None
+
+
+def _bytes_s(gigabytes: float | None) -> float | None:
+    return None if gigabytes is None else gigabytes * 1e9

@@ -153,36 +153,43 @@ class Database:
             raise self._query_error(error, watchdog) from error
         return connection, columns, watchdog
 
-    def write_parquet(self, sql: str, path: Path, *, deadline_s: float = DEADLINE_S) -> bool:
-        """Write all rows of a query into a file in the scratch folder, within the deadline; memory stays bounded.
+    def write_parquet(
+        self, sql: str, path: Path, *, limit: int | None = None, deadline_s: float = DEADLINE_S
+    ) -> int:  # fmt: skip
+        """Write the rows of a query, at most `limit`, into a file in the scratch folder; return their number.
 
-        False, and no file, for a statement whose result is not a table. Raises QueryError, and what the source raises.
+        The deadline covers writing; memory stays bounded. Raises QueryError, and what the source raises.
         """
         sql = _described(sql)
         connection = self._connect(sql)
         validate(connection, sql)
-        if connection.extract_statements(sql)[0].type.name != "SELECT":
-            return False
-        inner = connection.extract_statements(sql)[0].query.strip().rstrip(";")
+        statement = connection.extract_statements(sql)[0]
+        if statement.type.name != "SELECT":
+            raise QueryError("the result of EXPLAIN is text, not a table; leave out --format parquet")
+        inner = statement.query.strip().rstrip(";")
+        rows = f"(\n{inner}\n)" if limit is None else f"(FROM (\n{inner}\n) LIMIT {limit})"
         watchdog = QueryWatchdog(connection, deadline_s, self._cancelled)
         try:
             with watchdog:
-                columns = connection.execute(f"DESCRIBE (\n{inner}\n)").fetchall()
+                columns = connection.execute(f"DESCRIBE {rows}").fetchall()
                 names = [f"c{place}" for place in range(len(columns))]
                 titles = _unique([str(column[0]) for column in columns])
                 values = ", ".join(
                     f"{parquet_value(name, str(column[1]))} AS {quoted(title)}"
                     for name, title, column in zip(names, titles, columns, strict=True)
                 )
-                connection.execute(
-                    f"""COPY (SELECT {values} FROM (\n{inner}\n) AS result({", ".join(names)}))
+                (count,) = connection.execute(
+                    f"""COPY (SELECT {values} FROM {rows} AS result({", ".join(names)}))
                         TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"""
-                )
-        except (duckdb.ParserException, duckdb.CatalogException, duckdb.NotImplementedException):
-            return False  # SHOW and the like, or tables that are made once they are missed
+                ).fetchall()[0]
+        except duckdb.CatalogException as error:
+            if self._names >= _ALL_NAMES:
+                raise self._query_error(error, watchdog) from error
+            self._connect(sql, _ALL_NAMES)  # as for other formats: it lists tables, or misspells one
+            return self.write_parquet(sql, path, limit=limit, deadline_s=deadline_s)
         except (duckdb.Error, MemoryError) as error:
             raise self._query_error(error, watchdog) from error
-        return True
+        return int(count)
 
     def _batches(self, connection: duckdb.DuckDBPyConnection, watchdog: QueryWatchdog) -> Generator[Rows, None, None]:
         try:

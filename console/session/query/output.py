@@ -1,4 +1,4 @@
-"""The rows of a query result in the formats they leave the console in: a text table, JSON, CSV and Parquet."""
+"""The rows of a query result in the formats they leave the console in: a text table, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import io
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
+from numpy.typing import NDArray
 
+from ...text import format
 from ...text.cells import table
 from ...text.sanitize import cell, printable, printable_lines
 from ..format.table_schema import unit_of
 
-Format = Literal["table", "json", "csv", "parquet"]
-FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv", "parquet")
+#: Parquet is written by `Database.write_parquet`.
+Format = Literal["table", "json", "csv"]
 #: Rows as they are fetched: one tuple per row, one Python value per column.
 Rows = list[tuple[Any, ...]]
 #: The columns of EXPLAIN, whose value is a drawing.
@@ -85,9 +86,30 @@ class LimitedRows:
                 return
 
 
-def write(how: Format, columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
-    """Write the rows as they come. Raises OSError, and what the rows raise."""
-    _WRITERS[how](columns, batches, out)
+def write(
+    how: Format, columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO, *, with_units: bool = False
+) -> None:  # fmt: skip
+    """Write the rows as they come; `with_units`: figures of a text table are rounded. Raises OSError, as the rows."""
+    match how:
+        case "table":
+            _table(columns, batches, out, with_units)
+        case "json":
+            _json(columns, batches, out)
+        case "csv":
+            _csv(columns, batches, out)
+
+
+def write_arrays(columns: Sequence[ResultColumn], arrays: Sequence[NDArray[Any]], out: BinaryIO) -> None:
+    """Write a result in memory as Parquet; null where an array is masked. Raises OSError."""
+    from ..format.duckdb_connection import connect
+    from ..format.table_schema import literal
+
+    with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch, connect() as connection:
+        path = Path(scratch) / "rows.parquet"
+        connection.register("rows", {column.name: values for column, values in zip(columns, arrays, strict=True)})
+        connection.execute(f"COPY (FROM rows) TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd)")
+        with path.open("rb") as made:
+            shutil.copyfileobj(made, out)
 
 
 def value_of(value: Any) -> Any:
@@ -126,15 +148,32 @@ def cell_text(value: Any) -> str:
     return printable(str(value))
 
 
-def _table(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
+def _table(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO, with_units: bool) -> None:
     rows = [row for batch in batches for row in json_rows(batch)]
     if [column.name for column in columns] == _PLAN:
         out.writelines(printable_lines(str(text)).encode() + b"\n" for _, text in rows)
         return
-    rows = [[_cut(cell_text(value)) for value in row] for row in rows]
-    titles = [_title(column) for column in columns]
+    units = [column.unit if with_units else "" for column in columns]
+    rows = [[_cut(_figure(value, unit)) for value, unit in zip(row, units, strict=True)] for row in rows]
+    titles = [printable(column.name) if unit else _title(column) for column, unit in zip(columns, units, strict=True)]
     align = "".join(">" if column.is_aligned_right else "<" for column in columns)
     out.writelines(line.encode() + b"\n" for line in table(rows, header=titles, align=align, rule=True))
+
+
+def _figure(value: Any, unit: str) -> str:
+    """Return a value with its unit as people read it: 63.0 GiB, 97 %, 412 W."""
+    if not unit or not isinstance(value, int | float):
+        return cell_text(value)
+    match unit:
+        case "bytes":
+            return format.size(value)
+        case "bytes/s":
+            return f"{format.size(value)}/s"
+        case "%":
+            return f"{format.percent(value)} %"
+        case "s" if 0 < value < 10:
+            return f"{value:.3f} s"
+    return f"{format.number(value)} {unit}"
 
 
 def _title(column: ResultColumn) -> str:
@@ -167,75 +206,11 @@ def _csv(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO
         text.detach()
 
 
-def _parquet(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
-    """Write Parquet by way of a file of JSON lines, so that neither rows nor columns need to fit into memory."""
-    from ..format.duckdb_connection import connect
-    from ..format.table_schema import literal, quoted
-
-    names = [f"c{place}" for place in range(len(columns))]
-    with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
-        lines, path = Path(scratch) / "rows.ndjson", Path(scratch) / "rows.parquet"
-        longest = 0
-        with lines.open("wb") as file:
-            for batch in batches:
-                for row in batch:
-                    cells = map(_parsable, row, (column.type for column in columns))
-                    line = _encoder.encode(dict(zip(names, cells, strict=True))) + b"\n"
-                    longest = max(longest, len(line))
-                    file.write(line)
-        types = ", ".join(
-            f"{name}: {literal(_json_type(column.type))}" for name, column in zip(names, columns, strict=True)
-        )
-        values = ", ".join(
-            f"{_from_json(name, column.type)} AS {quoted(column.name)}"
-            for name, column in zip(names, columns, strict=True)
-        )
-        with connect() as connection:
-            connection.execute(
-                f"""COPY (SELECT {values} FROM read_json({literal(str(lines))}, format = 'newline_delimited',
-                    columns = {{{types}}}, maximum_object_size = {max(longest, 1 << 20)}))
-                    TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"""
-            )
-        with path.open("rb") as made:
-            shutil.copyfileobj(made, out)
-
-
 def parquet_value(name: str, kind: str) -> str:
     """Return the SQL of a column's value in Parquet; what Parquet has no type for is text."""
     if kind == "BLOB" or not (_TEXT_IN_PARQUET.search(kind) or _HUGE.search(kind)):
         return name
     return f"CAST({name} AS {'VARCHAR' if _TEXT_IN_PARQUET.search(kind) else _HUGE.sub('DECIMAL(38,0)', kind)})"
-
-
-def _parsable(value: Any, kind: str) -> Any:
-    """Return a value such that `read_json` makes the same of it; NaN and infinity are text in JSON."""
-    match value:
-        case bytes():
-            return value.hex()
-        case float():
-            return value if abs(value) != float("inf") and value == value else str(value)
-        case Decimal() | datetime():
-            return str(value)
-        case int() if not isinstance(value, bool) and abs(value) >> 63:
-            return str(value)
-        case list() | tuple():
-            return [_parsable(item, kind) for item in value]
-        case dict():
-            if kind.startswith("MAP(") and set(value) == {"key", "value"}:  # its keys have no hash
-                return str(value)
-            return {str(key): _parsable(item, kind) for key, item in value.items()}
-    return value
-
-
-def _json_type(kind: str) -> str:
-    """Return the type that a column of JSON is parsed as; what Parquet has no type for is text."""
-    if kind == "BLOB" or _TEXT_IN_PARQUET.search(kind):
-        return "VARCHAR"
-    return _HUGE.sub("DECIMAL(38,0)", kind)
-
-
-def _from_json(name: str, kind: str) -> str:
-    return f"unhex({name})" if kind == "BLOB" else name
 
 
 #: Parquet has no integers of 128 bits; DuckDB would write them as floats.
@@ -244,8 +219,3 @@ _HUGE: Final = re.compile(r"U?HUGEINT")
 _TEXT_IN_PARQUET: Final = re.compile(
     r"INTERVAL|WITH TIME ZONE|TIMESTAMP_NS|UNION\(|BIT\b|BIGNUM|ENUM\(|MAP\((?!VARCHAR|\w*INT)|\bNULL\b|.\bBLOB\b"
 )
-
-
-_WRITERS: Final[dict[Format, Callable[[Sequence[ResultColumn], Iterable[Rows], BinaryIO], None]]] = {
-    "table": _table, "json": _json, "csv": _csv, "parquet": _parquet,
-}  # fmt: skip

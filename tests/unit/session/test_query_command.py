@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from session_builders import a_hang, a_job, a_session, gpu
@@ -17,7 +18,6 @@ from session_queries import ENDLESS, run
 
 from gconsole.cli.query import query as command
 from gconsole.records import Mark
-from gconsole.session.query import output
 
 ROOT = Path(__file__).parents[3]
 
@@ -199,13 +199,10 @@ def test_duplicate_column_names_are_disambiguated_in_every_format(tmp_path):
 
 
 @pytest.mark.slow
-def test_parquet_of_all_rows_is_written_by_duckdb_with_the_types_of_limited_rows(tmp_path, monkeypatch):
+def test_parquet_has_the_same_types_with_and_without_a_limit(tmp_path):
     import duckdb
 
     path = a_session(tmp_path, a_job()).path
-    written = []
-    slowly = output.write
-    monkeypatch.setattr(output, "write", lambda *how: written.append(how[0]) or slowly(*how))
     sql = """SELECT node, node, count(*) * 10000000000000000000::HUGEINT AS huge, INTERVAL '90 days' AS apart,
                     {'a': 1::HUGEINT} AS nested, 'x'::BLOB AS raw, max(util_pct) AS u FROM gpu GROUP BY ALL -- end"""
     types = []
@@ -215,7 +212,6 @@ def test_parquet_of_all_rows_is_written_by_duckdb_with_the_types_of_limited_rows
         types.append(duckdb.sql(f"DESCRIBE FROM '{out}'").fetchall())
         assert len(duckdb.sql(f"FROM '{out}'").fetchall()) == 2
 
-    assert written == ["parquet"], "only the limited one is written row by row"
     assert types[0] == types[1]
     assert [row[0] for row in types[0]] == ["node", "node_1", "huge", "apart", "nested", "raw", "u"]
 
@@ -267,3 +263,14 @@ def test_name_that_is_no_session_file_or_host_is_refused_before_anything_connect
 
     assert result.exit_code == 2
     assert "nigth.invalid is neither a session, a file nor a host name that can be resolved" in result.stderr
+
+
+def test_limited_parquet_says_so_and_explain_is_refused(tmp_path):
+    path, out = a_session(tmp_path, [gpu(1), gpu(2)]).path, tmp_path / "x.parquet"
+
+    limited = run(path, "FROM gpu", "--format", "parquet", "--limit", 1, "-o", out)
+    explained = run(path, "EXPLAIN FROM gpu", "--format", "parquet", "-o", tmp_path / "y.parquet")
+
+    assert "first 1 rows" in limited.stderr and pq.read_metadata(out).num_rows == 1
+    assert explained.return_value == 2 and "leave out --format parquet" in explained.stderr
+    assert not (tmp_path / "y.parquet").exists()

@@ -2,17 +2,21 @@
 
 import json
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from session_builders import START, a_job, a_session, gpu
 
 from gconsole.cli.query import stat as command
-from gconsole.records import Collective, Mark, RankStat
+from gconsole.records import Collective, Host, Mark, Nic, RankStat
+from gconsole.session.export.formats import SESSION_FORMATS
 from gconsole.session.export.plots import skews_of
 from gconsole.session.export.slice import slice_session
 from gconsole.session.query.engine import Database
 from gconsole.session.query.sources import RecordedSource
 from gconsole.session.query.stat import STEP_TIMES
+
+SECOND = 1_000_000_000
 
 
 def run(*args):
@@ -136,3 +140,67 @@ def test_plot_without_matplotlib_is_an_error_that_names_the_extra(tmp_path, monk
     assert result.return_value == 2
     assert "plots need matplotlib; install gconsole[plots]" in result.stderr
     assert not (tmp_path / "night.png").exists()
+
+
+def a_training_hour():
+    """Two ranks on a node with traffic: 1 step a second, NIC and disk at constant rates."""
+    records = a_job(2, ticks=1)
+    for tick in range(20):
+        stamps = {"t": START + tick * SECOND, "mono": tick * SECOND, "rx": START + tick * SECOND}
+        records += [
+            RankStat(node="n0", agent="a", seq=1000 + 2 * tick + rank, job="train", rank=rank, pid=rank, start_ticks=1,
+                     state="moving", step=tick, **stamps)
+            for rank in range(2)
+        ]  # fmt: skip
+        records += [Nic(node="n0", device=f"mlx5_{port}", port=1, rx_bytes_s=1e9, tx_bytes_s=2e9, **stamps)
+                    for port in range(2)]  # fmt: skip
+        records.append(Host(node="n0", disk_read_bytes_s=5e6, disk_write_bytes_s=None, **stamps))
+    return records
+
+
+def test_stat_has_steps_of_ranks_and_traffic_of_ports_and_disks_of_nodes(tmp_path):
+    path = a_session(tmp_path, a_training_hour()).path
+
+    ranks = {(row["job"], row["rank"]): row for row in rows_of(path, "--by", "rank")}
+    node = next(row for row in rows_of(path, "--by", "node") if row["node"] == "n0")
+
+    rank = ranks["train", 1]
+    assert (rank["samples"], rank["steps"], rank["p50_step_s"], rank["mean_util_pct"]) == (0, 19, 1.0, None)
+    assert (node["mean_nic_rx_bytes_s"], node["max_nic_tx_bytes_s"]) == (2e9, 4e9), "of both ports"
+    assert (node["mean_disk_read_bytes_s"], node["mean_disk_write_bytes_s"]) == (5e6, None)
+
+
+def test_stat_table_has_units_and_csv_and_parquet_have_numbers(tmp_path):
+    sample = gpu(1, util_pct=97.0, power_w=412.5, mem_used_bytes=64 << 30, pcie_rx_bytes_s=2e9)
+    path = a_session(tmp_path, [sample]).path
+
+    table = run(path).stdout.splitlines()[2]
+    (tmp_path / "rows.parquet").write_bytes(run(path, "--format", "parquet").stdout_bytes)
+
+    assert all(text in table for text in ("97 %", "412 W", "64.0 GiB", "1.9 GiB/s")) and "e+" not in table
+    assert "412.5" in run(path, "--format", "csv").stdout
+    assert pd.read_parquet(tmp_path / "rows.parquet")["max_mem_used_bytes"][0] == 64 << 30
+
+
+def test_stat_reads_exported_json_and_that_of_gswarm(tmp_path):
+    session = a_session(tmp_path, [gpu(n + 1, at=n, util_pct=float(n), pcie_rx_bytes_s=1e9, pcie_tx_bytes_s=1e9)
+                                   for n in range(5)])  # fmt: skip
+    for how in ("json", "gswarm"):
+        with (tmp_path / f"{how}.json").open("wb") as file:
+            SESSION_FORMATS[how].write(slice_session(session.path), file)
+
+    (exported,), (gswarm,) = (rows_of(tmp_path / f"{how}.json") for how in ("json", "gswarm"))
+
+    assert exported["mean_util_pct"] == gswarm["mean_util_pct"] == 2.0
+    assert (gswarm["node"], gswarm["index"], gswarm["mean_pcie_rx_bytes_s"]) == ("n1", 0, 1e9)
+    assert gswarm["max_mem_used_bytes"] is None
+
+
+@pytest.mark.parametrize("text", ['{"frames": 3}', '{"frames": [{"time": "soon"}]}', '{"frames": [', '{"frames": [1]}'])
+def test_bad_json_of_gswarm_is_an_error_that_names_the_file(tmp_path, text):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+
+    result = run(path)
+
+    assert result.return_value == 2 and f"{path}: not gswarm's JSON" in result.stderr
