@@ -28,7 +28,7 @@ from ..session.manage.black_boxes import find_black_box
 from ..text.format import duration
 from ..text.timespec import instant_ns
 from .frames import findings_table, gpus_table, nodes_table, ranks_table, report_of
-from .results import JobVerdicts, SqlResult, run_sql
+from .results import JobVerdicts, SqlResult, join_results, run_sql
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,7 +173,7 @@ class RecordedSession:
 
         entities = list(self.sql(entities_query(by)).rows())
         parts = [self._arrays(figures_query(by, part)) for part in slices(entities)]
-        return SqlResult.joined(parts)
+        return join_results(parts)
 
     def df(
         self, kind: str, *, nodes: str | Sequence[str] | None = None, since: Instant | None = None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from html import escape
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -227,13 +227,6 @@ class SqlResult:
     ) -> None:
         self._columns, self._arrays, self.damage = tuple(columns), list(arrays), tuple(damage)
 
-    @classmethod
-    def joined(cls, parts: Sequence[SqlResult]) -> Self:
-        """The rows of several results with the same columns, one after the other."""
-        join: Any = np.ma.concatenate
-        arrays = [join(column) for column in zip(*(part._arrays for part in parts), strict=True)]
-        return cls(parts[0]._columns, arrays, tuple(dict.fromkeys(text for part in parts for text in part.damage)))
-
     def write(self, how: TableFormat, out: BinaryIO) -> None:
         """Write the rows as a text table with units, JSON, CSV or Parquet. Raises OSError."""
         if how == "parquet":
@@ -271,6 +264,14 @@ class SqlResult:
 
     def _repr_html_(self) -> str:
         return str(self.df()._repr_html_())
+
+
+def join_results(parts: Sequence[SqlResult]) -> SqlResult:
+    """The rows of several results with the same columns, one after the other."""
+    join: Any = np.ma.concatenate
+    arrays = [join(column) for column in zip(*(part._arrays for part in parts), strict=True)]
+    damage = tuple(dict.fromkeys(text for part in parts for text in part.damage))
+    return SqlResult(parts[0]._columns, arrays, damage)
 
 
 def run_sql(query: str, source: Any, timeout_s: float, database: Database | None = None) -> SqlResult:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gconsole import __version__
 from gconsole.core.bus import Published
 from gconsole.records import encode
 from gconsole.session.format import writer as create
@@ -99,7 +100,7 @@ def make_long(
 
 def _close(session: Session, meta: Meta, minutes: int) -> None:
     ended = BEGAN_NS + minutes * MINUTE_NS
-    meta.parts = (RecorderRun(began=BEGAN_NS, ended=ended, how="stopped", console="bench"),)
+    meta.parts = (RecorderRun(began=BEGAN_NS, ended=ended, how="stopped", console="bench", version=__version__),)
     meta.state, meta.closed, meta.sealed = "closed", ended, len(session.segments())
     session.write(meta)
 
