@@ -60,16 +60,19 @@ def diagnose(
 ) -> JobVerdicts:
     """Why a job hung or died, from a folder of logs and dumps, a session, or a file of records.
 
-    `models` are frame models of your framework's calls, for folders. Raises SessionError, NothingToImport.
+    `models` are frame models of your framework's calls, for folders. Raises SessionError.
     """
     path = Path(source)
     if not path.is_dir() or (path / "session.json").is_file():
         with open(source, folder=folder) as session:
             return session.diagnose()
     from ..monitor.hang import verdicts
-    from ..monitor.imports.folder import import_evidence
+    from ..monitor.imports.folder import NothingToImport, import_evidence
 
-    evidence = import_evidence(path, models)
+    try:
+        evidence = import_evidence(path, models)
+    except NothingToImport as error:
+        raise SessionError(str(error)) from error
     return JobVerdicts(verdicts(evidence.store), evidence.crashes, evidence.problems)
 
 
