@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
@@ -13,9 +14,11 @@ import msgspec
 
 from ...records import KINDS, RawRecord, Record, encode
 from ...records.kinds import kind_of
-from ...text.atomic_files import create_text
+from ...text.atomic_files import create_text, make_folder
 from ...text.sanitize import cell
-from ..format.table_schema import UNKNOWN
+from ..format.layout import Session
+from ..format.reader import Damaged, RecordFilter
+from ..format.table_schema import TABLES, UNKNOWN
 from .slice import SessionSlice
 
 #: Columns that describe transport rather than content come last in CSV.
@@ -68,12 +71,37 @@ SESSION_FORMATS: Final[dict[str, SessionFormat]] = {
 
 
 def write_parquet(source: SessionSlice, folder: Path) -> list[Path]:
-    """Write a folder per kind, partitioned by hour as compaction does; return the files. Raises OSError."""
+    """Write a folder per kind, partitioned by hour as compaction does; return the files. Raises OSError.
+
+    Of a session that is exported for all times, nodes and GPUs, the files of compaction are copied.
+    """
+    whole = SessionSlice(source.path, RecordFilter(source.choice.kinds), meta=source.meta)
+    if type(source) is SessionSlice and source == whole and source.path.is_dir():
+        return _copy_parquet(source, folder)
     from ..format.parquet_writer import PartWriter  # imports DuckDB
 
     writer = PartWriter(folder, "part")
     writer.add(source.records())
     return [folder / part.path for part in writer.finish()]
+
+
+def _copy_parquet(source: SessionSlice, folder: Path) -> list[Path]:
+    from ..query.sources import RecordedSource
+
+    copies = []
+    with RecordedSource(source.path, is_temporary=False) as recorded:
+        files = recorded.tables(TABLES if source.choice.kinds is None else source.choice.kinds).files
+        last = Session(source.path).segments()[-1:]
+        for damage in recorded.damage:
+            if damage.is_loss and not (damage.what == "torn" and [damage.path] == last):
+                raise Damaged(f"{source.path}: {damage}; try: gconsole sessions verify {source.name}, and recover")
+        for original in (path for paths in files.values() for path in paths):
+            copy = folder.joinpath(*original.parts[-3:])  # kind, hour, file
+            make_folder(copy.parent)
+            with copy.open("xb") as out, original.open("rb") as file:
+                shutil.copyfileobj(file, out)
+            copies.append(copy)
+    return copies
 
 
 def write_csv(source: SessionSlice, folder: Path) -> list[Path]:

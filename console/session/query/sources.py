@@ -37,9 +37,12 @@ class Source(Protocol):
 class RecordedSource:
     """A session's folder, or a file of records. Leaving it (`with`) removes what it unpacked."""
 
-    def __init__(self, path: Path, within: Path | None = None) -> None:
-        """`within` is a folder for unpacked files that its owner removes; default: the system's temporary folder."""
-        self.path = path
+    def __init__(self, path: Path, within: Path | None = None, *, is_temporary: bool = True) -> None:
+        """`within` is a folder for unpacked files that its owner removes; default: the system's temporary folder.
+
+        `is_temporary`: of unpacked files; false: they are those of compaction.
+        """
+        self.path, self._is_temporary = path, is_temporary
         self.damage: list[Damage] = []  # what could not be read until now
         self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-", dir=within)
         self._loaded: dict[str, tuple[Path, ...]] = {}
@@ -118,7 +121,7 @@ class RecordedSource:
     def _unpacked(self, wanted: Mapping[Path, Sequence[str]]) -> list[tuple[str, Path]]:
         """Write these tables of segments or of a file of records as Parquet."""
         folder = self.scratch / f"unpacked-{len(list(self.scratch.iterdir()))}"
-        writer = PartWriter(folder, "part", is_temporary=True)
+        writer = PartWriter(folder, "part", is_temporary=self._is_temporary)
         for path, tables in sorted(wanted.items()):
             if path != self.path:
                 writer.add_segment(path, self._note_damage, tables, is_own=self._is_own, check=self._check_cancelled)

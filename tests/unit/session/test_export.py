@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import click
+import duckdb
 import msgspec
 import pandas as pd
 import pytest
@@ -37,6 +38,7 @@ from gconsole.session.export.slice import slice_session
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError
 from gconsole.session.manage.catalog import import_file
+from gconsole.session.manage.compact import compact
 
 SECOND = 1_000_000_000
 
@@ -571,3 +573,26 @@ def test_export_command_offers_every_format():
     from gconsole.cli.export import _FORMATS
 
     assert sorted(_FORMATS) == sorted(SESSION_FORMATS)
+
+
+def test_parquet_export_of_a_compacted_session_copies_its_files_and_refuses_damage(tmp_path):
+    session = a_session(tmp_path, [*a_job(), gpu(999, node="late")])
+    SESSION_FORMATS["parquet"].write_folder(slice_session(session.path), tmp_path / "before")
+    done = compact(session)
+    files = SESSION_FORMATS["parquet"].write_folder(slice_session(session.path), tmp_path / "after")
+
+    assert {path.relative_to(tmp_path / "after").as_posix() for path in files} == {part.path for part in done.parts}
+    before, after = (
+        duckdb.sql(
+            f"SELECT * EXCLUDE (hour, t_utc, rx_utc) FROM '{tmp_path / name}/gpu/*/*.parquet' ORDER BY ALL"
+        ).fetchall()
+        for name in ("before", "after")
+    )
+    assert before == after and len(after) == sum(part.rows for part in done.parts if part.table == "gpu")
+
+    (session.parquet_folder / done.parts[0].path).write_bytes(b"broken")
+    (again, *_) = SESSION_FORMATS["parquet"].write_folder(slice_session(session.path), tmp_path / "again")
+    assert again.read_bytes()[:4] == b"PAR1", "its segment answers instead"
+    session.segments()[0].unlink()
+    with pytest.raises(SessionError, match="damaged"):
+        SESSION_FORMATS["parquet"].write_folder(slice_session(session.path), tmp_path / "never")
