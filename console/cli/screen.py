@@ -133,16 +133,17 @@ def _replay(
     from ..tui.replay_app import ReplayApp
     from ..tui.theme.catalog import ThemeCatalog
 
-    if isinstance(start, int):
-        player.jump(min(max(start, player.begin), player.end))
-    elif start is not None:
+    if isinstance(start, str):
         try:
-            player.jump(instant_ns(start, player.begin, player.end))
+            start = instant_ns(start, player.begin, player.end)
         except TimeSpecError as error:
             raise click.BadParameter(str(error), param_hint="--at") from error
+    if start is not None and place is not None:  # the place exists at that instant, perhaps not at the beginning
+        player.jump(start)
+        start = None
     player.speed, player.is_playing = speed, is_playing
     keys = read_keys(keys_path(), every_action())
-    app = ReplayApp(player, themes=ThemeCatalog.of_this_user(), keys=keys, clipboard="both", place=place)
+    app = ReplayApp(player, themes=ThemeCatalog.of_this_user(), keys=keys, clipboard="both", place=place, start=start)
     app.run()
     return app.return_code or 0
 

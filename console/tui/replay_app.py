@@ -38,18 +38,21 @@ REPLAY_ACTIONS: Final[list[Action]] = [
 
 
 class ReplayApp(ConsoleApp, inherit_bindings=False):
-    """Plays `replay`; `options` are those of ConsoleApp."""
+    """Plays `replay`; `options` are those of ConsoleApp.
+
+    `start`: the instant to go to first, ns. The screen appears before, because that may take long.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(row.action for row in VIEWS), *bindings(REPLAY_ACTIONS)]
 
-    def __init__(self, replay: Replay, **options: Any) -> None:
+    def __init__(self, replay: Replay, *, start: int | None = None, **options: Any) -> None:
         nodes = sorted({agent.node for agent in replay.meta.agents.values() if agent.node}, key=natural)
         cluster = replay.meta.cluster or replay.session.name
         super().__init__(
             replay.store, replay, cluster=cluster, expected_nodes=nodes, live=False, now=lambda: replay.position,
             recorded=replay.session.path, app_actions=REPLAY_ACTIONS, target=str(replay.session.path), **options,
         )  # fmt: skip
-        self.replay = ReplayController(self, replay)
+        self.replay, self._start = ReplayController(self, replay), start
         self._action_targets |= {"replay"}
 
     def below_the_view(self) -> Iterable[Widget]:
@@ -57,7 +60,7 @@ class ReplayApp(ConsoleApp, inherit_bindings=False):
         yield TimeLine(self.replay.shown, id="time-line")
 
     def on_mount(self) -> None:  # type: ignore[override]  # Textual calls that of ConsoleApp, too
-        self.run_worker(self.replay.index_events(), name="events of the session")
+        self.run_worker(self.replay.begin(self._start), name="index of the session")
 
     def _tick(self) -> None:
         if self.screen_stack:
@@ -80,10 +83,18 @@ class ReplayController(Controller):
         self._next_seek: int | None = None
         self._ticked = time.monotonic()
 
-    async def index_events(self) -> None:
-        """Find the events and damaged parts of the session, in a thread."""
+    async def begin(self, start: int | None) -> None:
+        """Index the session, go to `start`, and find the events and damaged parts, in a thread."""
+        plays = self._replay.is_playing
+        if start is not None:
+            self._replay.is_playing = False
+            self._activity = f"seeking to {format.clock_time(start)} …"
+        await asyncio.to_thread(self._replay.build_index)  # first: what follows then reads a part of the session
+        if start is not None:
+            self._activity, instant = "", start if self._next_seek is None else self._next_seek
+            self._next_seek = None
+            self.seek(instant, then_play=plays)
         await asyncio.to_thread(self._replay.find_events)
-        await asyncio.to_thread(self._replay.build_index)
         for damage in self._replay.damages:
             self._app.notify(f"{clean(str(damage))}; playing the rest", severity="warning", markup=False)
 

@@ -1,6 +1,7 @@
 """A recorded session on the screen: the same views, a time line, and nothing that would need a node."""
 
 import copy
+import threading
 
 import pytest
 from fake_cluster import SECOND, FakeCluster
@@ -281,3 +282,18 @@ async def test_jump_to_the_end_of_a_long_hang_shows_the_live_verdict(tmp_path):
         await settle(pilot)
         await pilot.press("3", "T", *"100%", "enter")
         await shows(pilot, verdict.summary[:60])
+
+
+async def test_screen_appears_before_a_late_start_is_reached(player, monkeypatch):
+    may_go, index = threading.Event(), player.build_index
+    monkeypatch.setattr(player, "build_index", lambda: may_go.wait(60) and index())
+    player.is_playing = True
+    async with ReplayApp(player, start=player.begin + 5 * 60 * SECOND).run_test(size=(140, 40)) as pilot:
+        try:
+            await shows(pilot, " REPLAY ")
+            await shows(pilot, "seeking to")
+            assert minute_of(player) == 0 and not player.is_playing
+        finally:
+            may_go.set()
+        await wait_until_loaded(player, pilot)
+        await until(pilot, lambda: 5 <= minute_of(player) < 6 and player.is_playing, "the start")
