@@ -28,6 +28,7 @@ class StackFrame(msgspec.Struct, frozen=True, omit_defaults=True):
     line: Count = 0
     source: str | None = None  # text of the line, for the innermost frame of the job's own code, if readable
     native: bool = False  # not a Python frame
+    loop: str | None = None  # head of the innermost loop around that line, if it waits for a condition
 
 
 class Local(msgspec.Struct, frozen=True):

@@ -1,10 +1,12 @@
 """Properties of one process: whether it is Python or a launcher, and the rank it claims."""
 
+import os
+
 from .environ import LiveEnviron
 from .job_id import job_key, restart_family
 from .process_reader import Request
 from .procfs import GONE
-from .programs import COMMUNICATION_THREADS, NATIVE, is_python_guess, is_python_name, launcher_of
+from .programs import COMMUNICATION_THREADS, NATIVE, STARTS_PYTHON, is_python_guess, is_python_name, launcher_of
 from .rank_variables import claim_of, claim_of_argv
 
 TYPE_CHECKING = False
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
     from .process_reader import ProcessReader, Reading
     from .procfs import ProcFs, Stat, Status
     from .rank_variables import Claim
+
+
+#: Seconds after which a program without children below a launcher is no wrapper that has just begun.
+LEAST_AGE_S = 5.0
+TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 
 
 class ProcessEntry(object):
@@ -100,7 +107,7 @@ class ProcessExaminer(object):
         entry.carries = None
         try:
             reading = self._reading(entry, parent)
-            self._recognise(entry, reading)
+            self._recognise(entry, parent, reading)
             if entry.python or entry.launcher:
                 entry.facts = ProcessFacts(reading.argv or [], self.procfs.status(entry.pid))
                 self._note_environ(entry, reading)
@@ -162,7 +169,7 @@ class ProcessExaminer(object):
     def _reading(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> "Reading":
         return self.reader.get(full_request(entry, parent))
 
-    def _recognise(self, entry: "ProcessEntry", reading: "Reading") -> None:
+    def _recognise(self, entry: "ProcessEntry", parent: "ProcessEntry | None", reading: "Reading") -> None:
         """Set `python` and `launcher`."""
         argv = reading.argv or []
         try:
@@ -170,7 +177,11 @@ class ProcessExaminer(object):
         except PermissionError:
             entry.python = is_python_guess(entry.comm, argv)
         else:
-            entry.python = is_python_name(name) or self._embeds_python(entry, reading)
+            entry.python = (
+                is_python_name(name)
+                or self._embeds_python(entry, reading)
+                or self._was_replaced(entry, parent, reading)
+            )
         entry.launcher = launcher_of(argv, entry.comm) if entry.python or entry.comm in NATIVE else None
 
     def _embeds_python(self, entry: "ProcessEntry", reading: "Reading") -> bool:
@@ -180,6 +191,21 @@ class ProcessExaminer(object):
         if self.process_filter:
             entry.carries = reading.env.get(self.process_filter[0]) == self.process_filter[1]
         return reading.is_mapped and claim_of(reading.env, "") is not None
+
+    def _was_replaced(self, entry: "ProcessEntry", parent: "ProcessEntry | None", reading: "Reading") -> bool:
+        """Whether a rank has called exec: another program, without children, below a launcher of Python programs.
+
+        A wrapper that starts the rank has a child; one that has just begun may not have it yet.
+        """
+        if not may_be_replaced(parent) or reading.env is None or claim_of(reading.env, "") is None:
+            return False
+        age_s = (self.procfs.uptime_s() or 0.0) - entry.start_ticks / TICKS_S
+        if age_s < LEAST_AGE_S:
+            return False
+        try:
+            return not self.procfs.read(entry.pid, "task/%d/children" % entry.pid).split()
+        except OSError:
+            return False
 
     def _note_environ(self, entry: "ProcessEntry", reading: "Reading") -> None:
         facts = entry.details
@@ -225,6 +251,11 @@ def _inherited(entry: "ProcessEntry", parent: "ProcessEntry | None") -> "LiveEnv
         return None
     is_fork = entry.env_start == parent.env_start != 0
     return LiveEnviron(parent.facts.live.address) if is_fork else None
+
+
+def may_be_replaced(parent: "ProcessEntry | None") -> bool:
+    """Whether a program may be what a rank became by exec, judging by its parent."""
+    return parent is not None and parent.launcher in STARTS_PYTHON
 
 
 def _numbers(claim: "Claim") -> "tuple[Any, ...]":

@@ -8,7 +8,7 @@ reused, an old shell may exec.
 import os
 import traceback
 
-from .process_facts import ProcessEntry, ProcessExaminer, ProcessFacts, full_request
+from .process_facts import ProcessEntry, ProcessExaminer, ProcessFacts, full_request, may_be_replaced
 from .procfs import GONE, read_text
 
 TYPE_CHECKING = False
@@ -218,9 +218,9 @@ class ProcessTable(object):
                 continue
             if entry.facts and stat.ppid != entry.ppid:
                 self.dirty = True
-            is_other = entry.is_other_program(stat)
+            parent = self.entries.get(stat.ppid)
+            is_other = entry.is_other_program(stat) or (entry.facts is None and may_be_replaced(parent))
             entry.note(stat)
-            parent = self.entries.get(entry.ppid)
             if is_other:
                 changed.append(entry)
                 requests.append(full_request(entry, parent))

@@ -8,6 +8,7 @@ import time
 from ..proc import apart, limited, programs, user_files
 from ..proc.procfs import printable
 from . import py_spy, pystack
+from .poll_loops import poll_loop
 from .py_spy import StackError
 
 TYPE_CHECKING = False
@@ -101,7 +102,8 @@ def _install_pystack(procfs: "ProcFs", pid: int, version: "PythonVersion | None"
 MAX_BYTES = 1 << 20
 #: Seconds. Time limit of reading a file, whose file system may be the one that hangs; a timeout ends all reading.
 READ_TIMEOUT_S = 0.5
-_MAX_LINE = 160
+#: Characters of a line that is sent, and of one that is kept with its indentation, which tells the loop around it.
+_MAX_LINE, _MAX_INDENTED = 160, 240
 #: Installed packages and the standard library, whose lines are not shown.
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3?[.\d]*t?/|^<")
 
@@ -126,7 +128,10 @@ class SourceLines(object):
         self._timed_out = False
 
     def encode_frames(self, pid: int, frames: "Sequence[Frame]") -> "list[dict[str, Any]]":
-        """The `frames` of a record, with the source line of the innermost frame of the job's own code."""
+        """The `frames` of a record, with the source line of the innermost frame of the job's own code.
+
+        Also with the loop around that line, and around the line of the innermost frame, if it waits for a condition.
+        """
         own = [index for index, frame in enumerate(frames) if not frame[3] and frame[2] and not is_library(frame[1])]
         encoded = []
         for index, (function, file, line, native) in enumerate(frames):
@@ -137,17 +142,24 @@ class SourceLines(object):
                 source = self._line(pid, file, line)
                 if source:
                     fields["source"] = source
+            if not native and line and (index == len(frames) - 1 or (own and index == own[-1])):
+                loop = poll_loop(self._lines_of_file(pid, file), line)
+                if loop:
+                    fields["loop"] = printable(loop, _MAX_LINE)
             encoded.append(fields)
         return encoded
 
-    def _line(self, pid: int, file: str, line: int) -> "str | None":
+    def _lines_of_file(self, pid: int, file: str) -> "list[str]":
         if not os.path.isabs(file):
-            return None
+            return []
         key = (pid, file)  # in its own root: it may be in a container
         if key not in self._lines:
             self._lines[key] = self._read(pid, file)
-        lines = self._lines[key]
-        return lines[line - 1] if line <= len(lines) else None
+        return self._lines[key]
+
+    def _line(self, pid: int, file: str, line: int) -> "str | None":
+        lines = self._lines_of_file(pid, file)
+        return printable(lines[line - 1].strip(), _MAX_LINE) if line <= len(lines) else None
 
     def _read(self, pid: int, file: str) -> "list[str]":
         if self._timed_out:
@@ -175,7 +187,7 @@ class SourceLines(object):
                 key = (user.key, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
                 if key not in self._files:
                     lines = limited.call(lambda: _lines(fd), (fd,)) if user.is_other else _lines(fd)
-                    self._files[key] = apart.as_texts(lines, MAX_BYTES, _MAX_LINE)
+                    self._files[key] = apart.as_texts(lines, MAX_BYTES, _MAX_INDENTED)
                 return self._files[key]
             finally:
                 os.close(fd)
@@ -185,4 +197,4 @@ class SourceLines(object):
 
 def _lines(fd: int) -> "list[str]":
     lines = os.read(fd, MAX_BYTES).decode("utf-8", "replace").splitlines()
-    return [printable(line.strip(), _MAX_LINE) for line in lines]
+    return [printable(line.rstrip().expandtabs(), _MAX_INDENTED) for line in lines]

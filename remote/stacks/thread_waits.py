@@ -16,6 +16,7 @@ from ..proc.cgroups import Cgroups
 from ..proc.last_run import LastRuns
 from ..proc.net_tables import LISTENS, same_network, tcp_bytes, tcp_sockets, unix_peers
 from ..proc.procfs import GONE, printable
+from . import file_locks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,12 +35,16 @@ _PATHS = frozenset(("openat", "newfstatat"))  # whose second argument is a path
 _POLLS, _SELECTS = frozenset(("poll", "ppoll")), frozenset(("select", "pselect6"))
 _EPOLLS = frozenset(("epoll_wait", "epoll_pwait", "epoll_pwait2"))
 #: Calls that end after a time, and the argument that points to it: a timespec, for select a timeval (see their pages).
+#: That of poll is a number.
 _TIMED = {"nanosleep": 0, "clock_nanosleep": 2, "futex": 3, "select": 4, "pselect6": 4}
+#: Calls whose time is counted from their begin.
+_RELATIVE = frozenset(("nanosleep", "poll"))
+_SLEEPS = frozenset(("nanosleep", "clock_nanosleep"))
 _MAX_SLEEP_S = 1e9
 _TIMER_ABSTIME, _FUTEX_COMMAND, _FUTEX_REALTIME, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 1, 0x7F, 256, 0, 9
-#: Calls of I/O threads, and the first letters of the names that torch and NCCL give to theirs.
+#: Calls of I/O threads, and the first letters of the names that torch, gloo and NCCL give to theirs.
 _SOCKET_CALLS = _EPOLLS | _POLLS | _SELECTS | frozenset(("recvfrom", "recvmsg", "read"))
-_OF_COLLECTIVES = ("pt_", "NCCL", "nccl", "cuda")
+_OF_COLLECTIVES = ("pt_", "gloo_", "NCCL", "nccl", "cuda")
 _POLLIN, _POLLOUT = 0x001, 0x004  # asm-generic/poll.h; the same in epoll
 _SHARED_MEMORY = ("/dev/shm/", "/memfd:")
 _P_PID = 1  # waitid(): `id` is a pid
@@ -185,6 +190,8 @@ class ThreadWaits(object):
         if call is not None:
             fields["waits_for"] = list(self._targets(pid, tid, call[0], call[1]))
             left_s = self._time_left_s(pid, call[0], call[1])
+            if left_s is not None and call[0] in _RELATIVE:
+                left_s -= slept_s or 0.0
             if left_s is not None and left_s < _MAX_SLEEP_S and self._call(pid, tid) == call:  # else it has ended
                 fields["thread_wakes_in_s"] = round(max(0.0, left_s), 2)
         return fields
@@ -224,8 +231,9 @@ class ThreadWaits(object):
     def native_waits(self, pid: int, python_tids: "Iterable[int]") -> "list[Fields]":
         """What the threads without a Python stack wait for on sockets, the I/O threads of libraries; and shared memory.
 
-        `python_tids` are ids in the PID namespace of the process. Threads of torch and NCCL are left out: they serve
-        collectives, and hold a connection to every peer.
+        Also files that another process has locked, while the main thread sleeps: it may try again and again.
+        `python_tids` are ids in the PID namespace of the process. Threads of torch, gloo and NCCL are left out: they
+        serve collectives, and hold a connection to every peer.
         """
         skipped = {self._outer_tid(pid, inner) for inner in python_tids}
         targets: "dict[int, Fields]" = {}
@@ -238,7 +246,11 @@ class ThreadWaits(object):
             for target in self._targets(pid, tid, call[0], call[1]):
                 if target["kind"] in ("tcp", "unix", "listener"):
                     targets[target["fd"]] = target
-        return [targets[fd] for fd in sorted(targets)][:MAX_ENDS] + self.holders.shared_memory(pid)
+        others = self.holders.shared_memory(pid)
+        call = self._call(pid, pid)
+        if call is not None and call[0] in _SLEEPS:
+            others += file_locks.locked_files(self._procfs, pid)[:MAX_ENDS]
+        return [targets[fd] for fd in sorted(targets)][:MAX_ENDS] + others
 
     def _name(self, pid: int, tid: int) -> str:
         try:
@@ -301,6 +313,9 @@ class ThreadWaits(object):
 
     def _time_left_s(self, pid: int, call: str, args: "list[int]") -> "float | None":
         """Seconds after which a sleep, or a wait for a lock, ends by itself at the latest; None: it has no limit."""
+        if call == "poll" and len(args) > 2:
+            timeout_ms = args[2] & 0xFFFFFFFF
+            return timeout_ms / 1e3 if 0 < timeout_ms < 1 << 31 else None  # negative: without a limit
         if call not in _TIMED or len(args) < 6:
             return None
         clock, is_absolute, address = 1, False, args[_TIMED[call]]
@@ -384,23 +399,8 @@ class ThreadWaits(object):
         elif link.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
             kind = "terminal"
         elif direction == "lock":
-            pids = self._lock_holders(pid, fd)
+            pids = file_locks.holders(self._procfs, pid, fd)[:MAX_HOLDERS]
         return {"kind": kind, "fd": fd, "direction": direction, "path": printable(link, _MAX_PATH), "pids": pids}
-
-    def _lock_holders(self, pid: int, fd: int) -> "list[int]":
-        """Processes that hold a lock on the file of a descriptor, from /proc/locks (proc(5))."""
-        try:
-            state = os.stat(self._procfs.path(pid, "fd/%d" % fd))
-            lines = self._procfs.read("", "locks").split(b"\n")
-        except OSError:
-            return []
-        file = b"%02x:%02x:%d" % (os.major(state.st_dev), os.minor(state.st_dev), state.st_ino)
-        pids = set()
-        for line in lines:  # 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF; a waiting one has -> behind the number
-            words = line.split()
-            if len(words) > 5 and words[1] != b"->" and words[5] == file and words[4].isdigit():
-                pids.add(int(words[4]))
-        return sorted(pids - {pid, 0})[:MAX_HOLDERS]
 
     def _others(self, pid: int, link: str, direction: str) -> "list[int]":
         """The processes that can end the wait on a pipe: writers for a reader; holders of both ends if no others."""

@@ -1,4 +1,4 @@
-"""Runs every labelled job live once and prints the scores by class: `python -m tests.hangs.rounds [--loaded]`.
+"""Runs every labelled job live once and prints the scores by class: `python -m tests.hangs.rounds [--loaded] [NAME …]`.
 
 Loaded, four jobs run at a time, on nodes of their own, beside four busy loops: a load of 8 and more on two cores.
 Exit code 1 if an innocent rank is blamed, a healthy job is called hung, less than 95 % are right, or a job did not
@@ -59,22 +59,24 @@ def run_jobs(number: int, ids: Sequence[str], graded: Graded) -> None:
                 print(f"{outcome:8s} {took}  {job.id:28s} {'' if outcome == 'right' else answer}", flush=True)
 
 
-def runnable() -> list[LabelledJob]:
-    """The jobs whose modules the jobs' Python has; names the others."""
-    lacking = {needs: lacks_modules(job) for job in JOBS if (needs := job.needs)}
+def runnable(names: Sequence[str] = ()) -> list[LabelledJob]:
+    """The jobs, of these ids if any are given, whose modules the jobs' Python has; prints which modules it lacks."""
+    jobs = [job for job in JOBS if not names or job.id in names]
+    lacking = {needs: lacks_modules(job) for job in jobs if (needs := job.needs)}
     for needs, modules in lacking.items():
         if modules:
             print(f"skipped: jobs that need {', '.join(needs)}")
-    return [job for job in JOBS if not lacking.get(job.needs)]
+    return [job for job in jobs if not lacking.get(job.needs)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run every labelled job live once and print the scores.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these jobs, by id")
     parser.add_argument("--loaded", action="store_true", help="four jobs at a time, beside four busy loops")
     parser.add_argument("--at-a-time", type=int, metavar="N", help="jobs at a time; without --loaded one by default")
     options = parser.parse_args()
     loaded: bool = options.loaded
-    began, jobs = time.monotonic(), runnable()
+    began, jobs = time.monotonic(), runnable(options.names)
     shares: int = options.at_a_time or (AT_A_TIME if loaded else 1)
     results: multiprocessing.Queue[Graded] = multiprocessing.Queue()
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(BUSY_LOOPS if loaded else 0)]

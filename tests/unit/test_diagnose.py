@@ -79,7 +79,7 @@ def test_json_verdict_has_the_documented_fields():
     [verdict] = json.loads(to_json(make_report(stored(a_hung_scene()))))["verdicts"]
     assert list(verdict) == [
         "job", "state", "kind", "culprits", "victims", "confidence", "summary", "evidence", "next_step", "coverage",
-            "stalled",
+            "stalled", "idle",
     ]  # fmt: skip
     assert verdict["culprits"] == [{
         "rank": 1, "node": "node1", "pid": 101, "class": "python_lock",

@@ -18,7 +18,8 @@ from ...records import AsyncTask, Stack, StackFrame, WaitTarget
 from ...text.format import plural
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import CallPath, Reader, is_library, is_main
-from .rank_state import RankState, StackSample
+from .rank_state import RankState
+from .samples import StackSample
 from .wait_for import Processes
 
 #: Calls that run an event loop; of one in C only the call of the job remains.
@@ -197,11 +198,11 @@ def _class_of(task: AsyncTask, path: CallPath) -> FrameClass | None:
 
 
 def _ends_in_loop(task: AsyncTask, reader: Reader) -> bool:
-    """Whether only the event loop itself ends a wait: a timer, another task, a lock or a queue of asyncio.
+    """Whether only the event loop itself ends a wait: a timer, another task, a lock, a child process.
 
     A future of its own may be that of a library, whose I/O threads complete it.
     """
-    return bool(task.tasks) or reader.trace(task.frames).cls in ("sleep", "python_lock")
+    return bool(task.tasks) or reader.trace(task.frames).cls in ("sleep", "python_lock", "subprocess")
 
 
 def _is_wrapper(frame: StackFrame) -> bool:

@@ -14,7 +14,7 @@ from ..stacks.frame_models import FrameClass
 from . import wording
 from .await_chains import in_event_loop
 from .job_view import JobView, job_view_of
-from .progress import LEAST_COMPUTES_S, Stillness, Straggler, is_part, stillness, straggler, until_started, works
+from .progress import LEAST_COMPUTES_S, Stillness, Straggler, ends, is_part, stillness, straggler, until_started, works
 from .rank_state import WAITING, RankState
 from .rules import CONFIDENCES, RuleResult, apply_rules
 from .verdict import (
@@ -94,15 +94,16 @@ def _moving(view: JobView) -> Verdict:
 
 
 def _slow(view: JobView, slow: Straggler) -> Verdict:
-    rank = slow.state.rank or 0
+    rank, place = slow.state.rank or 0, wording.place(slow.site)
     text = (
         f"rank {rank} is slower than the others: it waits in {slow.share:.0%} of {slow.samples} samples, the others in "
-        f"{slow.others:.0%}; its most frequent activity is {slow.cls}."
+        f"{slow.others:.0%}; its most frequent activity is {slow.cls}{' in ' + place if place else ''}."
     )
     result = RuleResult("straggler", ((rank, slow.cls),), 1, text)
     confidence = _confidence(result, ())
     step = wording.next_step(slow.state, slow.cls, f" on {slow.state.node}")
-    return _verdict(view, "slow", result, confidence, step, evidence_of(view, (slow.state,)))
+    verdict = _verdict(view, "slow", result, confidence, step, evidence_of(view, (slow.state,)))
+    return replace(verdict, culprits=tuple(replace(culprit, site=slow.site) for culprit in verdict.culprits))
 
 
 def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
@@ -137,7 +138,9 @@ _ENDS_BY_ITSELF: Final[frozenset[FrameClass]] = frozenset({"sleep", "compute", "
 
 def _is_stalled(view: JobView, result: RuleResult) -> bool:
     """Whether a job without progress needs attention although no culprit is known."""
-    if result.is_idle or any(worker.runs or works(view, worker) for each in view.workers.values() for worker in each):
+    if result.is_idle or view.pollers:
+        return False  # ranks that poll may wait for work from outside
+    if any(worker.runs or works(view, worker) for each in view.workers.values() for worker in each):
         return False
     return bool(view.waiting or view.device_waiting) or any(state.cls not in _ENDS_BY_ITSELF for state in view.behind)
 
@@ -145,7 +148,12 @@ def _is_stalled(view: JobView, result: RuleResult) -> bool:
 def _goes_on(view: JobView, result: RuleResult, culprits: Sequence[RankState]) -> Verdict:
     """The late ranks make progress: the others wait for them, and nothing is broken. Only compilers are named."""
     words = wording.ranks(culprit.rank for culprit in culprits if culprit.rank is not None)
-    text = f"{result.text} {words[:1].upper()}{words[1:]} made progress meanwhile."
+    waits = [culprit.wakes_in_s for culprit in culprits if ends(culprit) and culprit.wakes_in_s is not None]
+    if len(waits) == len(culprits):
+        how = f"go{'es' if len(waits) == 1 else ''} on by {'itself' if len(waits) == 1 else 'themselves'}"
+        text = f"{result.text} {words[:1].upper()}{words[1:]} {how} within {seconds(max(waits))}."
+    else:
+        text = f"{result.text} {words[:1].upper()}{words[1:]} made progress meanwhile."
     compiles = all(culprit.cls == "compile" for culprit in culprits)
     made = replace(result, text=text) if compiles else RuleResult("none", (), 0, text)
     step = f"no action needed unless {words} should have finished by now"
@@ -184,6 +192,7 @@ def _verdict(
         victims=tuple(sorted(waits)) if has_victims else (),
         confidence=confidence if result.ranks or confidence == "none" else "possible",
         summary=result.text, evidence=proof, next_step=step,
+        idle=result.is_idle,
         coverage=Coverage(job.world_size, len({captured.rank for captured in view.captured}), view.samples),
     )  # fmt: skip
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from ...records import Stack, StackFrame
 from ..stacks.frames import Reader, is_library, is_main
-from .rank_state import POLLS_S, RankState, StackSample
+from .rank_state import POLLS_S, RankState
+from .samples import StackSample
 from .wait_for import Processes, is_waiting_for_clients
 
 #: Modules of Python that run functions in other processes.

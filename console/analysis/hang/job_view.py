@@ -21,7 +21,8 @@ from ..stacks.training_threads import training_role
 from .await_chains import executor_thread, with_tasks
 from .gpu_activity import GpuState, gpu_states
 from .handlers import background_thread, handler_thread, waits_for_pool
-from .rank_state import WAITING, RankState, StackSample, rank_state_of, samples_by_process
+from .rank_state import WAITING, RankState, rank_state_of
+from .samples import StackSample, samples_by_process
 from .verdict import Evidence, ProcessKey
 from .wait_for import PeerWait, Processes, is_waiting_for_clients
 
@@ -95,12 +96,26 @@ class JobView:
         return frozenset(state.rank for state in self.states if state.rank is not None and state.polls_memory)
 
     @cached_property
+    def pollers(self) -> tuple[RankState, ...]:
+        """Ranks that poll, where no rank is known to wait for another: what they poll for is not visible."""
+        pollers = [state for state in self.states if state.poll is not None and state.cls not in HELD]
+        if any(state.cls in WAITING or (state not in pollers and self.peer_waits(state)) for state in self.states):
+            return ()
+        return tuple(pollers) if not any(map(self._polls_memory, pollers)) else ()
+
+    def _polls_memory(self, state: RankState) -> bool:
+        return state.polls_memory and bool(self.peer_waits(state))
+
+    @cached_property
     def waited_for(self) -> Mapping[int, tuple[PeerWait, ...]]:
         """By rank, the ranks that it waits for outside of collectives and messages."""
         return {
             state.rank: peers
             for state in self.states
-            if state.rank is not None and state.cls not in WAITING and (peers := self.peer_waits(state))
+            if state.rank is not None
+            and state.cls not in WAITING
+            and state not in self.pollers
+            and (peers := self.peer_waits(state))
         }
 
     @cached_property
@@ -118,6 +133,10 @@ class JobView:
         in_thread = state.cls in ("python_lock", "sleep", "network_io") and state.key in self._listening
         return in_thread and not self.waited_for  # else a rank that waits for it may wait for this thread
 
+    def has_listener(self, state: RankState) -> bool:
+        """Whether a thread of a rank waits for clients."""
+        return state.key in self._listening
+
     @cached_property
     def _listening(self) -> frozenset[ProcessKey]:
         stacks = self.evidence.stacks
@@ -128,7 +147,7 @@ class JobView:
         )
 
     def _waits(self, state: RankState) -> bool:
-        return state.cls in WAITING or bool(self.peer_waits(state))
+        return state.cls in WAITING or state in self.pollers or bool(self.peer_waits(state))
 
     @cached_property
     def device_waiting(self) -> tuple[RankState, ...]:
@@ -149,7 +168,11 @@ class JobView:
     def unread(self) -> tuple[RankState, ...]:
         """Live ranks without any data."""
         apart = HELD | {"dead"}
-        return tuple(state for state in self.states if state.trace is None and state.cls not in apart)
+        return tuple(
+            state
+            for state in self.states
+            if state.trace is None and state.cls not in apart and not state.is_other_program
+        )
 
     @cached_property
     def dead(self) -> tuple[int, ...]:
@@ -225,7 +248,7 @@ class JobView:
 
     def _is_opaque(self, state: RankState) -> bool:
         if state.trace is None:
-            return state.cls == "unknown"
+            return state.cls == "unknown" and not state.is_other_program
         if state.samples > 2 and state.place_s < state.watched_s / 2:
             return False  # it makes progress
         if state.cls == "compute" and state.trace.in_user and not state.native and state.key in self._on_gpus:

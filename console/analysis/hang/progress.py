@@ -11,7 +11,8 @@ import msgspec
 
 from ..stacks.frame_models import FrameClass
 from .job_view import HELD, JobView
-from .rank_state import WAITING, RankState
+from .rank_state import LONGEST_PAUSE_S, WAITING, RankState, site_of
+from .verdict import Site
 
 #: Samples of a rank below which nothing is known of its progress.
 MIN_SAMPLES: Final = 2
@@ -34,10 +35,20 @@ LEAST_DEVICE_S: Final = 30.0
 #: Seconds that a rank may compute in one place before the others wait for it in vain: no step of a training job, an
 #: evaluation or a preparation of data is that long without a sign of progress, and loops without an end are longer.
 LEAST_COMPUTES_S: Final = 30.0
+#: Seconds up to which a wait with a limit is expected to end: the usual time limit of collectives.
+LONGEST_WAIT_S: Final = 1800.0
+#: A limited wait is repeated in vain if its place is the same for this many times its length.
+LEAST_PAUSES: Final = 2.0
 #: Seconds for which a job waits in its set-up before a rank that was never found is missing: nodes start one by one.
 LEAST_START_S: Final = 30.0
 #: Seconds for which a part of a job must stand still to be hung while the rest passes steps.
 LEAST_PART_S: Final = 30.0
+#: Seconds for which ranks must poll in their loops while another one stands still, and where all of them poll: these
+#: may wait for work from outside.
+LEAST_POLL_S: Final = 10.0
+LEAST_ALL_POLL_S: Final = 30.0
+#: Seconds of polling after which it does not matter that the rank was elsewhere before.
+WATCHED_POLL_S: Final = 3.0
 #: Classes of ranks that load.
 _READING: Final[frozenset[FrameClass]] = frozenset(
     {"file_io", "network_io", "checkpoint_io", "dataloader", "import", "compile", "subprocess"}
@@ -78,7 +89,7 @@ def stillness(view: JobView) -> Stillness:
     counted_as_waiting = set(waiters)
     others = [
         state for state in (*view.behind, *view.opaque)
-        if (state.samples or state.cls in HELD) and state not in counted_as_waiting
+        if (state.samples or state.cls in HELD or state.is_other_program) and state not in counted_as_waiting
     ]  # fmt: skip
     counted = waiters or others
     if not counted or min(state.samples for state in counted if state.samples or counted is others) < MIN_SAMPLES:
@@ -92,6 +103,7 @@ def stillness(view: JobView) -> Stillness:
         if all(other.frozen_s >= least and not works(view, other) for other in others):
             return Stillness(True, True, False, 0.0, stuck)
         return _may_spin(view, others, stuck) or _not_stuck(view, others, stuck)
+    least = _least_wait_s(view)
     held_up = [waiter for waiter in waiters if waiter.place_s >= least]
     slept = [state for state in held_up if _slept_s(state) >= least]
     # a device is waited for at each step: a rank elsewhere must have been there at every sample
@@ -102,7 +114,7 @@ def stillness(view: JobView) -> Stillness:
         # MPI polls while it waits: then a late rank must have slept
         is_still = bool(slept) or by_device or any(_slept_s(state) >= least for state in stuck)
         whole = is_still and len(held_up) == len(waiters) and len(stuck) == len(others)
-        late = [other for other in others if other not in stuck and _may_be_stuck(view, other)]
+        late = [other for other in others if other not in stuck and _may_be_stuck(view, other) and not ends(other)]
         pending = [max(_least_s(view, other) - _still_s(other), _lacks_s(other)) for other in late]
         pending += [least - waiter.place_s for waiter in waiters if _may_be_held_up(waiter)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
@@ -137,11 +149,30 @@ def _goes_on(state: RankState) -> bool:
     return state.place_s < state.watched_s or (state.wakes_s or 0.0) >= BUSY_WAKES_S
 
 
+def _least_wait_s(view: JobView) -> float:
+    """Seconds for which ranks must wait to be held up."""
+    if not view.pollers:
+        return view.least_s
+    return max(view.least_s, LEAST_POLL_S if view.behind else LEAST_ALL_POLL_S)
+
+
 def _least_s(view: JobView, state: RankState) -> float:
     """Seconds at one place after which a rank that others wait for is stuck."""
     computes = state.runs and state.cls == "compute"
     may_go_on = computes or state.ends_soon or _has_received(state)
+    if ends(state):
+        return max(view.least_s, LEAST_PAUSES * (state.pause_s or 0.0))
     return max(view.least_s, LEAST_COMPUTES_S) if may_go_on else view.least_s
+
+
+def ends(state: RankState) -> bool:
+    """Whether its sleep, or wait, is long but ends by itself: before a launcher or a time limit ends the job."""
+    return state.pause_s is not None and LONGEST_PAUSE_S < state.pause_s <= LONGEST_WAIT_S
+
+
+def repeats(state: RankState) -> bool:
+    """Whether its limited wait has ended without effect: it is where it was before the present one began."""
+    return state.pause_s is not None and _still_s(state) >= LEAST_PAUSES * state.pause_s
 
 
 def _lacks_s(state: RankState) -> float:
@@ -168,17 +199,25 @@ def _on_devices(view: JobView, waiters: list[RankState], stuck: frozenset[RankSt
 
 
 def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankState]) -> Stillness:
-    least = view.least_s
-    changed = sum(state.place_s < state.watched_s or (state.moved_bytes or 0) > 0 for state in counted)
+    least = _least_wait_s(view)
+    changed = sum(map(_has_changed, counted))
     woken = [state for state in counted if (state.wakes_s or 0) >= BUSY_WAKES_S and state.moved_bytes != 0]
+    woken = [state for state in woken if state.poll is None]
     is_busy = not view.uses_gpus and len(woken) == len(counted)
     is_seen = min(state.samples for state in counted) >= MIN_MOVES
     more_s = least - view.watched_s
-    slept_s = min(state.frozen_s for state in counted)
+    slept_s = min(map(_slept_s, counted))
     if more_s <= 0 < slept_s < least:
         more_s = least - slept_s  # it may have stopped only now
     moves = is_seen and (2 * changed >= len(counted) or is_busy)
     return Stillness(False, False, moves, max(0.0, more_s), stuck)
+
+
+def _has_changed(state: RankState) -> bool:
+    """Whether it was elsewhere before, or moves data; the traffic of one that polls is none."""
+    if state.poll is not None and state.poll.seconds >= WATCHED_POLL_S:
+        return False
+    return state.place_s < state.watched_s or ((state.moved_bytes or 0) > 0 and state.poll is None)
 
 
 def _may_spin(view: JobView, others: Sequence[RankState], stuck: frozenset[RankState]) -> Stillness | None:
@@ -195,7 +234,8 @@ def _may_spin(view: JobView, others: Sequence[RankState], stuck: frozenset[RankS
 
 def _may_be_stuck(view: JobView, state: RankState) -> bool:
     """Whether it was at one place in all samples, but not for long enough yet."""
-    return state.samples >= MIN_SAMPLES and state.place_s >= state.watched_s and not works(view, state)
+    is_seen = state.samples >= MIN_SAMPLES or state.is_other_program
+    return is_seen and state.place_s >= state.watched_s and not works(view, state)
 
 
 def _may_be_held_up(waiter: RankState) -> bool:
@@ -238,6 +278,7 @@ def _still_s(state: RankState) -> float:
 
 def _slept_s(state: RankState) -> float:
     polls = state.by_library and state.moved_bytes == 0  # a wait with a time limit wakes up without any event
+    polls |= state.poll is not None or any(target.direction == "lock" for target in state.waits_for)
     return state.place_s if state.cls in _ONCE or polls else state.frozen_s
 
 
@@ -249,6 +290,7 @@ class Straggler(msgspec.Struct, frozen=True):
     share: float  # of the samples in which it waited
     others: float  # median of that of the others
     samples: int
+    site: Site | None = None  # where it mostly is while it does so
 
 
 def straggler(view: JobView) -> Straggler | None:
@@ -272,7 +314,16 @@ def straggler(view: JobView) -> Straggler | None:
     shares = sorted(_waits(state) / len(state.classes) for state in others)
     share = _waits(slow) / len(slow.classes)
     cls = max(own, key=lambda cls: (own[cls], cls))
-    return Straggler(slow, cls, share, shares[len(shares) // 2], len(slow.classes))
+    return Straggler(slow, cls, share, shares[len(shares) // 2], len(slow.classes), _usual_site(slow, cls))
+
+
+def _usual_site(state: RankState, cls: FrameClass) -> Site | None:
+    """The place in the job's own code that most samples of this class share; of equal ones the newest."""
+    sites = [
+        site_of(trace) for trace, sampled in zip(state.traces, state.classes, strict=True) if sampled == cls
+    ]  # fmt: skip
+    counts = Counter(site for site in reversed(sites) if site is not None)
+    return counts.most_common(1)[0][0] if counts else None
 
 
 def waits_least(counts: Sequence[tuple[int, int]]) -> int | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -16,18 +16,18 @@ from ..stacks.frames import (
     Call,
     CallPath,
     Reader,
+    class_by_call,
     class_of,
     class_within,
     gil_holder,
     is_library,
-    main_of,
 )
 from ..stacks.training_threads import ThreadRole, analysed_thread, as_process
+from .polling import PollLoop, poll_loop
+from .samples import StackSample
 from .verdict import ProcessKey, Site, Still
 from .wait_for import PeerWait, Processes, ProcessId, waits_in_library
 
-#: Seconds. Samples older than the newest by more than this are ignored: they describe an earlier situation.
-HORIZON_S = 120.0
 #: Wakes per second from which a rank that sleeps in its own code may be polling.
 POLLS_S: Final = 0.5
 #: Classes in which a rank waits for other ranks.
@@ -35,7 +35,7 @@ WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_w
 #: Seconds. A sleep that lasts no longer is a pause: between two attempts, or between two looks at what is polled.
 LONGEST_PAUSE_S: Final = 30.0
 #: Classes of waits in the own process, which may have a time limit.
-_TIMED: Final[frozenset[FrameClass]] = frozenset({"sleep", "python_lock"})
+_TIMED: Final[frozenset[FrameClass]] = frozenset({"sleep", "python_lock", "network_io"})
 #: Context switches that a waiting main thread may have: a signal, a page fault.
 WAKES: Final = 2
 #: Share of samples in state R from which a process counts as running.
@@ -49,63 +49,6 @@ _TARGET_CLASSES: Final[Mapping[str, FrameClass]] = {
     "tcp": "network_io", "unix": "network_io", "listener": "network_io", "pipe": "file_io", "file": "file_io",
     "terminal": "input", "child": "subprocess",
 }  # fmt: skip
-
-
-class StackSample(msgspec.Struct, frozen=True):
-    """One sample of one process. Without a readable stack `threads` holds one record with the reason."""
-
-    at_s: float  # CLOCK_REALTIME of the node
-    main: Stack
-    threads: tuple[Stack, ...]
-    switches: int | None  # context switches of the main thread since some instant before the first sample
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the main thread's stack could be read."""
-        return self.main.status == "ok"
-
-
-def samples_by_process(stacks: Iterable[Stack]) -> Mapping[ProcessKey, list[StackSample]]:
-    """The recent samples of every process, oldest first."""
-    threads: dict[ProcessKey, dict[tuple[str, int], list[Stack]]] = defaultdict(lambda: defaultdict(list))
-    for stack in stacks:
-        if not stack.native:
-            threads[stack.node, stack.pid, stack.start_ticks][stack.capture, stack.sample].append(stack)
-    return {
-        key: _with_total_switches(_recent(sorted(map(_sample, threads[key].values()), key=_order)))
-        for key in sorted(threads)
-    }
-
-
-def _sample(threads: list[Stack]) -> StackSample:
-    main = main_of(threads)
-    instant = main.looked or main.began or main.at or main.t or main.rx
-    return StackSample(instant / 1e9, main, tuple(sorted(threads, key=_thread_order)), main.ctx_switches)
-
-
-def _with_total_switches(samples: list[StackSample]) -> list[StackSample]:
-    """Sums per-sample context switch deltas, where records of one capture hold no totals."""
-    if any(sample.switches is not None for sample in samples) or len({sample.main.capture for sample in samples}) > 1:
-        return samples
-    total = 0
-    summed: list[StackSample] = []
-    for sample in samples:
-        total += sample.main.ctx_switches_delta or 0
-        has_delta = sample.main.ctx_switches_delta is not None or not summed
-        summed.append(replace(sample, switches=total if has_delta else None))
-    return summed
-
-
-def _thread_order(stack: Stack) -> tuple[int, int, str]:
-    return (stack.os_thread_id or 0, stack.thread_id or 0, stack.thread_name or "")
-
-
-def _order(sample: StackSample) -> tuple[float, str, int]:
-    return (sample.at_s, sample.main.capture, sample.main.sample)
-
-
-def _recent(samples: list[StackSample]) -> list[StackSample]:
-    return [sample for sample in samples if samples[-1].at_s - sample.at_s <= HORIZON_S]
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -142,6 +85,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     children_bytes: int | None = None  # read and written by the processes below it, likewise
     moved_bytes: int | None = None  # over the TCP connections that it waits for, while it was sampled
     waits_for: tuple[WaitTarget, ...] = ()  # what the system call of the analysed thread waits for
+    poll: PollLoop | None = None  # the loop in which it waits for a condition; None: in none, or unknown
     native: bool = False  # native frames of this place were read
     last: Stack  # the newest record of its main thread
     newest: Stack | None = None  # that of the analysed thread, where it is not the main one
@@ -153,6 +97,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tasks: tuple[AsyncTask, ...] | None = None  # of the event loop that its analysed thread waits in; None: not read
     locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
     classes: tuple[FrameClass, ...] = ()  # one per readable sample
+    traces: tuple[CallPath, ...] = ()  # likewise
 
     @property
     def node(self) -> str:
@@ -168,6 +113,17 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def ends_soon(self) -> bool:
         """Whether it sleeps, or waits for a lock, for a limited time: it pauses between two attempts, or polls."""
         return self.wakes_in_s is not None and self.wakes_in_s <= LONGEST_PAUSE_S
+
+    @property
+    def pause_s(self) -> float | None:
+        """Length of its present sleep, or limited wait; None: it has no limit."""
+        slept_s = (self.newest or self.last).thread_slept_s or 0.0
+        return None if self.wakes_in_s is None else self.wakes_in_s + slept_s
+
+    @property
+    def is_other_program(self) -> bool:
+        """Whether it has called exec: it runs another program, and does not communicate any more."""
+        return self.last.status == "not_python"
 
     @property
     def received_ago_s(self) -> float | None:
@@ -207,15 +163,12 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def caller(self) -> Site | None:
         """The innermost call in the job's own code that no model matches: the caller of the operation."""
-        return None if self.trace is None or self.trace.site < 0 else _site(self.trace.frames[self.trace.site])
+        return _caller_of(self.trace)
 
     @property
     def site(self) -> Site | None:
         """The innermost call in the job's own code; the innermost call where none is its own."""
-        if self.trace is None or not self.trace.frames:
-            return None
-        innermost = self.trace.frames[-1]
-        return self.caller if is_library(innermost.file) else _site(innermost)
+        return site_of(self.trace)
 
     @property
     def call(self) -> str:
@@ -236,7 +189,7 @@ def rank_state_of(
     read = [sample for sample in samples if sample.is_read and sample.main.frames is not None]
     last = samples[-1].main
     if not read:
-        return _without_stack(key, samples)
+        return _without_stack(key, samples, still)
     blocking = handler or analysed_thread(
         read[-1].main, read[-1].threads, role if last.role == "rank" else None, reader
     )
@@ -270,13 +223,14 @@ def rank_state_of(
     if still is not None and asleep > 1:
         frozen_s = _with_history(read[-asleep].at_s, read[-1].at_s, still)
     frozen_s = max(frozen_s, blocking.thread_slept_s or 0.0)
-    place_s = max(place_s, frozen_s)
+    poll = poll_loop(stacks, [sample.at_s for sample in read])
+    place_s = max(place_s, frozen_s, poll.seconds if poll else 0.0)
     return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
         thread=None if blocks_main else blocking.thread_name or "a thread",
         samples=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
         wakes_s=_wakes_s(read), wakes_in_s=stacks[-1].thread_wakes_in_s if cls in _TIMED else None,
-        newest=None if blocks_main else stacks[-1], written_bytes=_written_bytes(read), **_increases(stacks),
+        poll=poll, newest=None if blocks_main else stacks[-1], written_bytes=_written_bytes(read), **_increases(stacks),
         moved_bytes=_moved_bytes([
             stack.native_waits if waits.by_library else stack.waits_for for stack in stacks[-on_path:]
         ]), native=is_native, last=last, by_library=waits.by_library,
@@ -287,7 +241,20 @@ def rank_state_of(
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
         classes=tuple(_class_at(sample, trace, blocks_main) for sample, trace in zip(read, traces, strict=True)),
+        traces=tuple(traces),
     )  # fmt: skip
+
+
+def site_of(trace: CallPath | None) -> Site | None:
+    """The innermost call in the job's own code; the innermost call where none is its own."""
+    if trace is None or not trace.frames:
+        return None
+    innermost = trace.frames[-1]
+    return _caller_of(trace) if is_library(innermost.file) else _site(innermost)
+
+
+def _caller_of(trace: CallPath | None) -> Site | None:
+    return None if trace is None or trace.site < 0 else _site(trace.frames[trace.site])
 
 
 def _site(frame: StackFrame) -> Site:
@@ -302,11 +269,13 @@ def _with_history(first_s: float, last_s: float, still: Still) -> float:
     return max(last_s, still.until_s) - min(first_s, since_s)
 
 
-def _without_stack(key: ProcessKey, samples: Sequence[StackSample]) -> RankState:
+def _without_stack(key: ProcessKey, samples: Sequence[StackSample], still: Still | None) -> RankState:
     """The kernel's state of a process whose stack could not be read."""
     last = samples[-1].main
     states = {sample.main.proc_state for sample in samples}
     cls: FrameClass = class_of(last, None, False)
+    if last.status == "not_python" and cls == "unknown":
+        cls = class_by_call(last) or "unknown"
     if cls == "uninterruptible" and states != {"D"}:
         cls = "unknown"
     asleep = _run(
@@ -314,6 +283,8 @@ def _without_stack(key: ProcessKey, samples: Sequence[StackSample]) -> RankState
         lambda index: samples[index].main.proc_state == last.proc_state and _asleep(samples[index], samples[-1]),
     )
     frozen_s = _lasting(samples, asleep)
+    if still is not None and asleep > 1:
+        frozen_s = _with_history(samples[-asleep].at_s, samples[-1].at_s, still)
     return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, watched_s=_lasting(samples, len(samples)), place_s=frozen_s,
         frozen_s=frozen_s, runs=last.proc_state == "R", wakes_s=_wakes_s(samples),
@@ -414,7 +385,9 @@ def _wait_of(
     newest = stacks[-1]
     targets = next((stack.waits_for for stack in reversed(stacks) if stack.waits_for is not None), ())
     if is_main and cls == "sleep" and (_wakes_s(samples) or 0.0) >= POLLS_S:
-        targets = _native_waits(samples, is_memory=True) or targets
+        asleep = "sleep" in ((trace.frames[-1].source if trace.frames else None) or "")  # else in a call out of Python
+        polled = _native_waits(samples, is_memory=True)
+        targets = tuple(target for target in polled if target.kind == "memory" or not asleep) or targets
     elif is_main and waits_in_library(newest, trace, cls, targets):
         by_library = _native_waits(samples, is_memory=False)
         if by_library:
@@ -423,9 +396,9 @@ def _wait_of(
 
 
 def _native_waits(samples: Sequence[StackSample], is_memory: bool) -> tuple[WaitTarget, ...]:
-    """What the I/O threads of the newest sample wait for, or the memory that it shares; empty if unknown."""
+    """What the I/O threads of the newest sample wait for, or the memory and locks that it may poll."""
     newest = next((sample.main.native_waits for sample in reversed(samples) if sample.main.native_waits), ())
-    return tuple(target for target in newest if (target.kind == "memory") == is_memory)
+    return tuple(target for target in newest if (target.kind in ("memory", "file")) == is_memory)
 
 
 def _class_by_target(targets: Sequence[WaitTarget], is_native: bool) -> FrameClass:

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from ..stacks.frame_models import FrameClass
-from . import wording
+from . import poll_wording, wording
 from .job_view import HELD, JobView, cycles, is_in_subgroup, wait_groups
-from .progress import Stillness, moves
+from .progress import Stillness, moves, repeats
 from .rank_state import POLLS_S, RankState
 from .verdict import Kind
 from .wait_for import circles, is_waiting_for_clients
@@ -24,6 +24,8 @@ from .wait_for import circles, is_waiting_for_clients
 CONFIDENCES: Final = ("possible", "likely", "certain")
 #: ns. Exits closer than this have no order: the agent samples ranks once a tick, and nodes tick independently.
 TOGETHER_NS: Final = 2_500_000_000
+#: Seconds. A sleep that is longer is meant never to end.
+MEANT_TO_END_S: Final = 86_400.0
 #: Exit codes of ranks that a launcher ended.
 _SENT_BY_LAUNCHERS: Final = frozenset({-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT})
 #: Exit codes of crashes: signals that no launcher sends.
@@ -162,13 +164,17 @@ def _behind(view: JobView, still: Stillness) -> RuleResult | None:
         caveats += ["still making progress, so possibly only slow"] * 2
     elif any(state.runs for state in late):
         caveats.append("computing, so possibly only slow")
-    elif all(state.ends_soon for state in late):
-        caveats.append("its waits are limited, so it may poll or try again")
+    elif all(_is_limited(state) for state in late):
+        limited = "its waits are limited, so it may poll or try again"
+        caveats += [limited] if all(map(repeats, late)) else [limited] * 2
+    if view.pollers:
+        caveats += [poll_wording.UNSEEN_CAVEAT] * (2 if any(state.cls == "python_lock" for state in late) else 1)
     if view.waiting:
         caveats += [*_opaque_caveats(view), *_edge_caveats(view)]
     elif view.device_waiting and not _spin(view):
         caveats.append("that the others wait in a collective was not observed, only that they wait for their devices")
-    return RuleResult("rank_missing", _named(late), 2, wording.behind(view, late), tuple(caveats))
+    text = poll_wording.behind(view, late) if view.pollers else wording.behind(view, late)
+    return RuleResult("rank_missing", _named(late), 2, text, tuple(caveats))
 
 
 def _depended_on(view: JobView) -> frozenset[int]:
@@ -177,6 +183,18 @@ def _depended_on(view: JobView) -> frozenset[int]:
     while more := {peer.rank for rank in reached for peer in view.waited_for.get(rank, ())} - reached:
         reached |= more
     return frozenset(reached)
+
+
+def _polls(view: JobView, still: Stillness) -> RuleResult | None:
+    """All ranks poll, each in its own loop, or the others only serve them: what they poll for is not visible.
+
+    Nobody is named: they may wait for each other, or for work that comes from outside.
+    """
+    if not view.pollers or view.opaque:
+        return None
+    if any(state.cls != "python_lock" or not view.has_listener(state) for state in view.behind):
+        return None
+    return RuleResult("none", (), 0, poll_wording.polls(view), (), poll_wording.next_step(view))
 
 
 def _spin(view: JobView) -> bool:
@@ -246,6 +264,11 @@ def _device(view: JobView, still: Stillness) -> RuleResult | None:
         need = "capture again with GPU figures (power, SM and DRAM activity), or enable Flight Recorder"
         return RuleResult("none", (), 0, text, (), need)
     return RuleResult("rank_missing", _named(apart), 1, text)
+
+
+def _is_limited(state: RankState) -> bool:
+    """Whether its sleep, or wait, has an end that is not beyond all use."""
+    return state.pause_s is not None and state.pause_s < MEANT_TO_END_S
 
 
 def _may_poll(state: RankState) -> bool:
@@ -351,7 +374,7 @@ def _nothing(view: JobView, still: Stillness) -> RuleResult:
 
 _Rule = Callable[[JobView, Stillness], "RuleResult | None"]
 _RULES: Final[tuple[_Rule, ...]] = (
-    _dead, _vanished, _absent, _held, _serves, _deadlock, _behind, _all_busy, _unread, _device, _opaque, _cycle,
+    _dead, _vanished, _absent, _held, _serves, _polls, _deadlock, _behind, _all_busy, _unread, _device, _opaque, _cycle,
     _mismatch, _together, _nothing,
 )  # fmt: skip
 

@@ -126,3 +126,4 @@ class Verdict(msgspec.Struct, frozen=True):
     next_step: str
     coverage: Coverage
     stalled: bool = False  # nothing of the job moves, but no culprit is known
+    idle: bool = False  # its ranks wait for requests

@@ -115,7 +115,7 @@ def waited(view: JobView) -> str:
 def doing(state: RankState) -> str:
     """`sleeps in train.py:30 train_step`."""
     where = place(state.site)
-    words = _DOING[state.cls]
+    words = _DOING[state.cls] if not state.is_other_program else "runs another program than Python, by exec"
     if state.cls == "python_lock" and state.trace and any(_SHARED.search(frame.file) for frame in state.trace.frames):
         words = "waits for a lock or queue that processes share"
     return f"{words}{' in ' + where if where else ''}"

@@ -220,7 +220,12 @@ def class_within(stack: Stack, trace: CallPath, runs: bool) -> FrameClass:
         return "compute"
     if (stack.syscall, stack.wchan) == ("read", "wait_woken"):
         return "input"  # a terminal: sockets are read by calls of their own
-    return _CALLS.get(stack.syscall or "") or _WCHANS.get(stack.wchan or "") or "unknown"
+    return class_by_call(stack) or "unknown"
+
+
+def class_by_call(stack: Stack) -> FrameClass | None:
+    """Class of a process by its system call, or the kernel function that it sleeps in; None if they do not tell."""
+    return _CALLS.get(stack.syscall or "") or _WCHANS.get(stack.wchan or "")
 
 
 #: Calls that wait for the end or the result of another thread.

@@ -485,3 +485,38 @@ def findings_of(*records):
     state = HealthState(60.0, 50.0)
     state.add(structs.replace(record, node="n", rx=1) for record in records)
     return list(health_findings(state, HealthConfig()))
+
+
+SLEEP = {"exe": "/usr/bin/sleep", "comm": "sleep", "ppid": 50}
+
+
+def test_rank_that_called_exec_remains_a_rank(proc):
+    proc.python(50, "/usr/bin/torchrun --nnodes 2 train.py")
+    proc.process(100, "sleep 1000", env=torch_rank(1, 4), **SLEEP)
+    without_children(proc)
+
+    assert watch(proc).numbers() == {100: 1}
+
+
+@pytest.mark.parametrize(
+    ("env", "start", "child", "launcher"),
+    [
+        ({}, None, "", "torchrun"),
+        (torch_rank(1, 4), 999_900, "", "torchrun"),
+        (torch_rank(1, 4), None, "101 ", "torchrun"),
+        (torch_rank(1, 4), None, "", "mpirun"),
+    ],
+    ids=["no rank", "has just begun", "has a child", "a launcher of any program"],
+)
+def test_program_below_a_launcher_is_no_rank_if_it_may_be_a_wrapper_or_native(proc, env, start, child, launcher):
+    proc.python(50, f"/usr/bin/{launcher} train.py")
+    proc.process(100, "wrap python", env=env, start=start, **SLEEP)
+    without_children(proc, child)
+
+    assert watch(proc).numbers() == {}
+
+
+def without_children(proc, others: str = "") -> None:
+    children = proc.root / "100" / "task" / "100" / "children"
+    children.parent.mkdir(parents=True, exist_ok=True)
+    children.write_text(others)

@@ -89,7 +89,7 @@ def test_a_source_that_cannot_be_read_is_left_out(ranks):
 
 
 def test_hanging_file_system_delays_the_source_reader_only_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "_lines_of", lambda procfs, pid, file: time.sleep(60))
+    monkeypatch.setattr(readers.SourceLines, "_lines_of", lambda self, pid, file: time.sleep(60))
     monkeypatch.setattr(readers, "READ_TIMEOUT_S", 0.05)
     reader = readers.SourceLines(ProcFs())
     began = time.monotonic()

@@ -179,6 +179,20 @@ def test_lock_on_a_file_leads_to_its_holder_and_not_to_others_that_wait(ranks, t
         assert (target.direction, target.pids) == ("lock", (ranks.processes[0].pid,))
 
 
+def test_database_that_another_process_has_locked_is_found_while_sqlite_sleeps(ranks, tmp_path):
+    path = str(tmp_path / "runs.db")
+    code = f"import sqlite3\nd = sqlite3.connect({path!r}, timeout=600, isolation_level=None)\n"
+    ranks.python(code + "d.execute('BEGIN IMMEDIATE')\nd.execute('CREATE TABLE t (x)')\n" + SLEEP)
+    ranks.python(code + READY + "d.execute('BEGIN IMMEDIATE')\n")
+    until_blocked(ranks, 1, "clock_nanosleep", "nanosleep")
+    _, records = capture(ranks.seen())
+    locked = [target for target in main_thread(records, rank=1).native_waits if target.kind == "file"]
+    assert [(target.direction, target.path, target.pids) for target in locked] == [
+        ("lock", path, (ranks.processes[0].pid,))
+    ]
+    assert not [target for target in main_thread(records).native_waits if target.kind == "file"]
+
+
 def test_parent_waits_for_the_child_that_it_names(ranks):
     ranks.python(
         "import os, sys, time\nchildren = []\n"
@@ -333,14 +347,20 @@ def test_invalid_list_of_sockets_is_refused(ranks, sockets):
         ("import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(timeout=600)", 600),
         ("import select; select.select([], [], [], 600)", 600),
         ("import ctypes; ctypes.CDLL(None).usleep(600_000_000)", 600),
+        ("import socket; a, b = socket.socketpair(); a.settimeout(600); a.recv(1)", 600),
+        ("import socket; a, b = socket.socketpair(); a.recv(1)", None),
+        ("import select; select.poll().poll()", None),
         ("import threading; threading.Event().wait()", None),
         ("import os; r, w = os.pipe(); os.read(r, 1)", None),
     ],
-    ids=["sleep", "event", "lock", "select", "usleep", "event without a limit", "pipe"],
-)
+    ids=[
+        "sleep", "event", "lock", "select", "usleep", "socket", "socket without a limit", "poll without a limit",
+        "event without a limit", "pipe",
+    ],
+)  # fmt: skip
 def test_sleep_and_wait_with_a_limit_show_when_they_end(ranks, wait, lasts_s):
     ranks.python(f"{READY}{wait}\n", until="S")
-    until_blocked(ranks, 0, "clock_nanosleep", "nanosleep", "futex", "select", "pselect6", "read")
+    until_blocked(ranks, 0, "clock_nanosleep", "nanosleep", "futex", "select", "pselect6", "read", "poll", "recvfrom")
     _, records = capture(ranks.seen())
     left_s = main_thread(records, rank=0).thread_wakes_in_s
     assert (left_s is None) if lasts_s is None else (lasts_s - 60 < left_s <= lasts_s)

@@ -302,6 +302,35 @@ def test_a_pause_that_lasts_all_the_same_is_a_hang():
     assert "ends by itself in ≤ 9 s" in verdict.evidence[0]
 
 
+@pytest.mark.parametrize("frames", [own("ask"), LOCKED], ids=["sleep", "wait with a limit"])
+def test_long_wait_that_ends_by_itself_is_no_hang(frames):
+    syscall = "clock_nanosleep" if frames is not LOCKED else "futex"
+    scene = waiting(Scene(), 1).rank(1, frames, syscall=syscall, thread_wakes_in_s=41.0, thread_slept_s=4.0)
+    verdict = scene.verdict()
+    assert (verdict.state, verdict.kind, names(verdict)) == ("slow", "none", [])
+    assert "Rank 1 goes on by itself within 41 s." in verdict.summary
+
+
+def test_long_wait_that_was_repeated_in_vain_is_a_hang():
+    facts = {"syscall": "clock_nanosleep", "thread_wakes_in_s": 41.0, "thread_slept_s": 4.0}
+    verdict = waiting(Scene(every_s=9.0), 1).rank(1, own("ask"), **facts).verdict()
+    assert (verdict.state, names(verdict), verdict.confidence) == ("hung", [(1, "sleep")], "likely")
+
+
+@pytest.mark.parametrize(("left_s", "confidence"), [(3600.0, "possible"), (1e6, "certain"), (None, "certain")])
+def test_wait_whose_known_end_has_not_passed_is_never_likely(left_s, confidence):
+    facts = {"syscall": "clock_nanosleep", "thread_wakes_in_s": left_s}
+    verdict = waiting(Scene(), 1).rank(1, own("ask"), **facts).verdict()
+    assert (verdict.state, verdict.confidence) == ("hung", confidence)
+
+
+def test_rank_that_called_exec_is_named_by_what_the_kernel_says_of_it():
+    facts = {"status": "not_python", "syscall": "clock_nanosleep"}
+    verdict = waiting(Scene(), 1).rank(1, None, **facts).verdict()
+    assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(1, "sleep")])
+    assert "rank 1 runs another program than Python, by exec" in verdict.summary
+
+
 #: A thread that communicates for the job, and the same thread when it has nothing to do.
 SENDS = (StackFrame("run", LIB + "threading.py", 1), at(12, "reduce_for_ever"), *REDUCE[2:])
 IDLES = (*SENDS[:2], StackFrame("get", LIB + "queue.py", 1), StackFrame("wait", LIB + "threading.py", 300))

@@ -138,6 +138,15 @@ class TestProgress:
         assert (verdict.state, verdict.kind, [rank for rank, _ in names(verdict)]) == ("slow", "straggler", [3])
         assert verdict.confidence == "likely"
 
+    def test_place_of_a_straggler_is_that_of_most_of_its_samples(self):
+        scene = Scene(looks=20)
+        for rank in range(3):
+            scene.moving(rank, rank, [REDUCE, REDUCE, REDUCE, own("forward", 20)])
+        augments = [own("augment", 22)] * 4
+        verdict = scene.moving(3, 0, [*augments, own("log", 30)]).verdict()
+        assert verdict.culprits[0].site.function == "augment"
+        assert "in train.py:22 augment" in verdict.summary
+
     def test_four_samples_are_too_few_for_a_straggler(self):
         scene = Scene(looks=4)
         for rank in range(3):

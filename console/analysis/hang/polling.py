@@ -1,0 +1,79 @@
+"""Ranks that poll: they sleep again and again in a loop that ends on a condition, and do not leave that loop.
+
+Such a rank wakes up, runs, and may ask a server each time, so that neither its switches nor its calls show whether it
+makes progress. Its place does: the same loop, called from the same line. The node reads from the source which loops
+wait for a condition (`StackFrame.loop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from ...records import Stack, StackFrame
+
+#: Share of the samples that must be in the loop itself, and not in a call of its condition.
+LEAST_IN_LOOP: Final = 0.25
+#: Share of the samples in which a rank that polls may run.
+MOST_RUNNING: Final = 0.3
+#: Samples below which nothing is known.
+MIN_SAMPLES: Final = 2
+
+
+class PollLoop(msgspec.Struct, frozen=True):
+    """The loop in which a thread polls, and since when."""
+
+    frame: StackFrame  # the call that contains the loop, at its newest sample
+    seconds: float  # from the first sample of the unbroken run to the last
+    is_new: bool  # earlier samples were elsewhere
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What two ranks in the same loop have in common."""
+        return (self.frame.function, self.frame.file)
+
+
+def poll_loop(stacks: Sequence[Stack], instants_s: Sequence[float]) -> PollLoop | None:
+    """The loop that a thread polls in at its newest samples; None if it does not poll, or its loop is unknown.
+
+    `stacks` are the samples of one thread, oldest first, and `instants_s` their times.
+    """
+    anchor = next((index for index in reversed(range(len(stacks))) if _loop_index(stacks[index]) is not None), None)
+    if anchor is None:
+        return None
+    depth = _loop_index(stacks[anchor]) or 0
+    frames = stacks[anchor].frames or ()
+    frame, callers = frames[depth], _callers(frames, depth)
+    first = len(stacks)
+    while first > 0 and _is_within(stacks[first - 1], depth, frame, callers):
+        first -= 1
+    run = stacks[first:]
+    if len(run) < MIN_SAMPLES or anchor < first:
+        return None
+    in_loop = sum(_loop_index(stack) == depth for stack in run)
+    running = sum((stack.thread_state or stack.proc_state) == "R" for stack in run)
+    if in_loop < LEAST_IN_LOOP * len(run) or running > MOST_RUNNING * len(run):
+        return None
+    return PollLoop(frame, instants_s[-1] - instants_s[first], first > 0)
+
+
+def _loop_index(stack: Stack) -> int | None:
+    """The index of the innermost call that is in a loop which waits for a condition."""
+    frames = stack.frames or ()
+    return next((index for index in reversed(range(len(frames))) if frames[index].loop is not None), None)
+
+
+def _is_within(stack: Stack, depth: int, frame: StackFrame, callers: tuple[tuple[str, str, int], ...]) -> bool:
+    frames = stack.frames or ()
+    if len(frames) <= depth or _callers(frames, depth) != callers:
+        return False
+    other = frames[depth]
+    is_same = (other.function, other.file) == (frame.function, frame.file)
+    return is_same and (other.loop in (None, frame.loop))
+
+
+def _callers(frames: Sequence[StackFrame], depth: int) -> tuple[tuple[str, str, int], ...]:
+    """The lines from which a call was made: another pass of an outer loop may differ in them."""
+    return tuple((frame.function, frame.file, frame.line) for frame in frames[:depth])

@@ -1,0 +1,86 @@
+"""Ranks that poll: a hand-made barrier over files, a store or an HTTP server."""
+
+import pytest
+from analysis.hang.scenes import LIB, LOCKED, MAIN, REDUCE, SITE, TRAIN, Scene, at, names, own
+from msgspec.structs import replace
+
+from gconsole.records import StackFrame
+
+HEAD = "while not arrived():"
+WAITS = (MAIN, StackFrame("meet", TRAIN, 16, "time.sleep(0.1)", loop=HEAD))
+ASKS = (MAIN, StackFrame("meet", TRAIN, 15), at(9, "arrived"), StackFrame("urlopen", LIB + "urllib/request.py", 216))
+ELSEWHERE = (MAIN, StackFrame("await_licence", TRAIN, 44, "time.sleep(1)", loop="while not granted:"))
+FACTS = {"wakes": 5, "syscall": "clock_nanosleep", "thread_wakes_in_s": 0.1}
+
+
+def polling(*ranks: int, every_s: float = 3.0, paths=(WAITS, ASKS, WAITS), **more) -> Scene:
+    scene = Scene(every_s=every_s, **more)
+    for rank in ranks:
+        scene.rank(rank, *paths, **FACTS)
+    return scene
+
+
+def test_rank_that_stands_still_while_the_others_poll_is_named_as_likely():
+    scene = polling(0, 1, 3).rank(2, own("read_manifest"), syscall="openat")
+    verdict = scene.verdict()
+    assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(2, "file_io")])
+    assert (verdict.confidence, verdict.victims) == ("likely", (0, 1, 3))
+    assert "while the others poll: ranks 0-1,3 in train.py:16 meet (while not arrived():)" in verdict.summary
+
+
+def test_rank_that_waits_for_its_own_queue_is_named_as_possible():
+    verdict = polling(0, 1, 3).rank(2, LOCKED).verdict()
+    assert (names(verdict), verdict.confidence) == ([(2, "python_lock")], "possible")
+
+
+def test_job_whose_ranks_all_poll_is_undecided_and_never_progressing():
+    verdict = polling(0, 1, 2, 3).verdict()
+    assert (verdict.state, names(verdict), verdict.stalled) == ("undecided", [], False)
+    assert verdict.summary.startswith("all observed ranks poll: ranks 0-3 in train.py:16 meet")
+
+
+def test_ranks_that_poll_in_two_places_are_listed_and_the_smaller_group_is_not_blamed():
+    verdict = polling(0, 1, 3).rank(2, ELSEWHERE, **FACTS).verdict()
+    assert (verdict.state, names(verdict)) == ("undecided", [])
+    assert verdict.next_step.startswith(
+        "check what train.py:44 await_licence (while not granted:) and train.py:16 meet"
+    )
+
+
+def test_rank_that_never_came_is_named_where_all_others_poll():
+    verdict = polling(0, 1, 3).verdict()
+    assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_absent", [(2, "missing")])
+
+
+def test_short_polling_is_no_reason_for_a_verdict():
+    scene = polling(0, 1, 3, every_s=0.5).rank(2, own("read_manifest"), syscall="openat")
+    judged = scene.judged()
+    assert (judged.verdict.state, names(judged.verdict)) == ("undecided", [])
+    assert judged.missing.more_s > 0
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [(WAITS, own("forward", 20), WAITS), (WAITS, (replace(MAIN, line=55), *WAITS[1:]), WAITS)],
+    ids=["computes between", "calls it from another line"],
+)
+def test_ranks_that_leave_the_loop_make_progress(paths):
+    verdict = polling(0, 1, 2, 3, paths=paths).verdict()
+    assert (verdict.state, names(verdict)) == ("moving", [])
+
+
+def test_loop_for_ever_is_no_poll_loop():
+    works = (MAIN, StackFrame("train", TRAIN, 16, "time.sleep(0.1)"))
+    assert polling(0, 1, 2, 3, paths=(works,)).verdict().state == "moving"
+
+
+def test_rank_that_polls_while_others_are_in_a_collective_is_given_time():
+    scene = Scene(every_s=1.0).rank(1, WAITS, **FACTS)
+    for rank in (0, 2, 3):
+        scene.rank(rank, REDUCE)
+    assert scene.verdict().state == "undecided"
+
+
+def test_poll_loop_of_a_library_counts():
+    acquires = (MAIN, at(7, "lock"), StackFrame("acquire", SITE + "filelock/_api.py", 300, loop="while True:"))
+    assert polling(0, 1, 2, 3, paths=(acquires,)).verdict().state == "undecided"
