@@ -11,6 +11,7 @@ from gconsole.present.spans import Line
 from gconsole.records import AgentCost, NodeState, RankStat
 from gconsole.tui.derived import JobFold
 from gconsole.tui.models.detail import gpu_detail, node_detail
+from gconsole.tui.models.finding_fold import fold_findings
 from gconsole.tui.models.header import header_spans
 from gconsole.tui.models.heat_map import HEAT_METRICS, LEVELS, heat_row, host_row
 from gconsole.tui.models.job_ranks import JobsSummary
@@ -49,7 +50,8 @@ def jobs_of(cluster: FakeCluster, width: int = 100) -> str:
 
 def findings_of(cluster: FakeCluster, width: int = 100) -> str:
     frame = frame_of(cluster)
-    return text(finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, width))
+    folds = fold_findings(frame.findings, frame.fleet.by_name)
+    return text(finding_lines(folds, frame.fleet, frame.jobs, frame.settled, width))
 
 
 def test_jobs_are_unknown_where_no_node_reports():
@@ -271,6 +273,42 @@ class TestFindings:
         assert "slow" in findings_of(cluster)
         cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"], cleared_at=cluster.now_ns)
         assert findings_of(cluster) == "● no alerts · d checks the progress of the job"
+
+    def test_findings_that_differ_in_their_node_only_are_one_line(self):
+        cluster = FakeCluster(*(f"node{number:03}" for number in range(1, 41)))
+        cluster.up()
+        for number in range(17, 33):
+            cluster.finding(
+                "nvlink_down", "error", f"node{number:03}:gpu3: NVLink 4 is down", [f"node{number:03}:gpu3"]
+            )
+        cluster.finding("nvlink_down", "error", "node001:gpu5: NVLink 4 is down", ["node001:gpu5"])
+        cluster.finding("rank_dead", "error", "rank 3 on node002 ended", ["rank 3", "node002"])
+        assert findings_of(cluster, 120).splitlines() == [
+            "✖ nvlink_down       node[017-032]:gpu3: NVLink 4 is down",
+            "✖ nvlink_down       node001:gpu5: NVLink 4 is down",
+            "✖ rank_dead         rank 3 on node002 ended",
+        ]
+
+    def test_storm_of_findings_is_one_line_per_cause(self):
+        cluster = FakeCluster(*(f"node{number:03}" for number in range(1, 41)))
+        cluster.up()
+        for number in range(1, 38):
+            name = f"node{number:03}:gpu0"
+            cluster.finding("gpu_hot", "warning", f"{name}: {60 + number} °C", [name])
+        cluster.finding("gpu_hot", "error", "node040:gpu1: 104 °C", ["node040:gpu1"])
+        assert findings_of(cluster, 120).splitlines() == [
+            "✖ gpu_hot           node040:gpu1: 104 °C",
+            "▲ gpu_hot           node[001-037]:gpu0: 37 findings; the first: node001:gpu0: 61 °C",
+        ]
+
+    def test_findings_of_several_nodes_or_jobs_are_not_folded(self):
+        cluster = FakeCluster("node1", "node2", "node3")
+        cluster.up()
+        for job in ("a", "b"):
+            cluster.finding("straggler", "warning", "node1 is slow", ["node1"], job=job)
+        for first, second in (("node1", "node2"), ("node2", "node3")):
+            cluster.finding("nvlink_fabric", "warning", f"{first} and {second} differ", [first, second])
+        assert len(findings_of(cluster).splitlines()) == 4
 
 
 class TestRanks:

@@ -15,9 +15,10 @@ from ...records import Finding
 from ...text import format
 from ..keymap.actions import Action, PaletteCommand, in_scope
 from ..models.destination import Destination, events_of, places_of, places_of_rank
-from ..models.detail import Detail, finding_detail, gpu_detail, job_detail, node_detail, rank_detail
+from ..models.detail import Detail, Fact, finding_detail, gpu_detail, job_detail, node_detail, rank_detail
 from ..models.export_table import ExportTable
 from ..models.filter_language import quoted
+from ..models.finding_fold import fold_findings
 from ..models.heat_map import uuid_of
 from ..models.list_kind import Arrangement
 from ..snapshot import ScreenSnapshot
@@ -223,7 +224,10 @@ def finding_in(frame: ScreenSnapshot, key: object) -> Detail | None:
     finding = next(findings, None)
     if finding is None:
         return None
-    return replace(finding_detail(finding), places=places_of(frame, finding.culprits, finding.job))
+    detail = finding_detail(finding)
+    folds = fold_findings(frame.findings, frame.fleet.by_name)
+    also = tuple(Fact("with others on", line.where) for line in folds if line.first is finding and line.where)
+    return replace(detail, facts=(*detail.facts, *also), places=places_of(frame, finding.culprits, finding.job))
 
 
 def event_in(frame: ScreenSnapshot, number: int) -> Detail | None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, get_args
 
-from ....analysis.crash.verdict import CrashKind
-from ....analysis.hang.verdict import Kind as HangKind
 from ....present.spans import (
     BY_WEIGHT,
     GLYPHS,
@@ -25,6 +22,7 @@ from ....records import Finding
 from ....text import format
 from ....text.cells import clean, fit, width_of
 from ....text.nodeset_fold import fold_ranks, replace_node_name
+from ...models.finding_fold import VERDICTS, FoldedFinding
 from ...models.job_ranks import JobsSummary, JobSummary, state_spans
 from ...models.node_summary import FleetSummary, NodeSummary, folded
 
@@ -32,9 +30,8 @@ _BAR_CELLS, _LEAST_BAR = 24, 8
 _ID_WIDTH = 16
 #: Errors are shown with their whole text while there are at most this many findings, in at most this many lines each.
 MOST_WHOLE, MOST_LINES = 4, 4
-#: Findings that are the verdict on a job: above everything else with their whole text, at most this many of them, in
-#: at most this many lines each.
-VERDICTS: Final = frozenset({*get_args(CrashKind), *get_args(HangKind), "job_stalled", "undecided"})
+#: Verdicts on jobs: above everything else with their whole text, at most this many of them, in at most this many lines
+#: each.
 MOST_VERDICTS, MOST_LINES_OF_VERDICT = 3, 6
 #: Textures of the statuses, for terminals without colour.
 _TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
@@ -184,7 +181,7 @@ def verdict_lines(findings: Sequence[Finding], width: int) -> tuple[Line, ...]:
     """The verdicts on jobs that hang or died, with their whole text; none where no job does."""
     verdicts = [finding for finding in findings if _is_verdict(finding)]
     shown = verdicts[:MOST_VERDICTS]
-    lines = [line for finding in shown for line in _lines_of(finding, width, MOST_LINES_OF_VERDICT)]
+    lines = [line for finding in shown for line in _lines_of(finding, width, MOST_LINES_OF_VERDICT, finding.text)]
     if len(verdicts) > len(shown):
         lines.append(plain(f"  and {format.plural(len(verdicts) - len(shown), 'further job')}: see FINDINGS", "muted"))
     return tuple(lines)
@@ -195,7 +192,7 @@ def _is_verdict(finding: Finding) -> bool:
 
 
 def finding_lines(
-    findings: Sequence[Finding], fleet: FleetSummary, jobs: JobsSummary, settled: bool, width: int, *,
+    findings: Sequence[FoldedFinding], fleet: FleetSummary, jobs: JobsSummary, settled: bool, width: int, *,
     diagnosed: bool = False, whole: bool = False,
 ) -> tuple[Line, ...]:  # fmt: skip
     """The findings, worst first; without any, what has not been checked.
@@ -205,9 +202,10 @@ def finding_lines(
     if findings:
         is_whole = len(findings) <= MOST_WHOLE
         lines: list[Line] = []
-        for finding in findings:
+        for folded_finding in findings:
+            finding = folded_finding.first
             is_long = is_whole and not _is_verdict(finding) and (whole or finding.severity == "error")
-            lines += _lines_of(finding, width, MOST_LINES if is_long else 1)
+            lines += _lines_of(finding, width, MOST_LINES if is_long else 1, folded_finding.text)
         return tuple(lines)
     if not fleet.nodes:
         return (plain("no nodes", "muted"),)
@@ -223,12 +221,12 @@ def finding_lines(
     return (Line((glyph("ok"), Span(text, "muted"))),)
 
 
-def _lines_of(finding: Finding, width: int, most: int) -> list[Line]:
-    """A finding in at most `most` lines; what does not fit is cut."""
+def _lines_of(finding: Finding, width: int, most: int, text: str) -> list[Line]:
+    """A finding with this text in at most `most` lines; what does not fit is cut."""
     status = SEVERITY_STATUS[finding.severity]
     name = fit(clean(finding.id), _ID_WIDTH)
     head = (glyph(status), Span(" "), Span(name, status), Span("  "))
-    text, target = clean(finding.text), (finding.id, finding.culprits, finding.job)
+    text, target = clean(text), (finding.id, finding.culprits, finding.job)
     if most == 1:
         return [Line(cut((*head, Span(text)), width), target)]
     first = wrapped(text, max(12, width - _ID_WIDTH - 4))[0]

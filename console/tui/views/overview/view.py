@@ -10,10 +10,12 @@ from textual.app import ComposeResult
 
 from ....core.store import GpuKey
 from ....present.spans import Span
+from ....records import Finding
 from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import PageItem
 from ...models.export_table import ExportTable
+from ...models.finding_fold import FoldedFinding, fold_findings
 from ...models.heat_map import (
     HEAT_METRICS,
     WHOLE_NODE,
@@ -94,6 +96,7 @@ class OverviewView(View):
         self._placed: tuple[object, ...] = ()  # where the panels are
         self._written: dict[str, tuple[object, ...]] = {}  # what the parts were written from
         self._trends_height = 1
+        self._folded: tuple[Sequence[Finding], tuple[FoldedFinding, ...]] = ((), ())  # findings, and as they are shown
         self._heights: dict[str, int] = {}  # lines of each panel; 0: it is not shown
 
     def compose(self) -> ComposeResult:
@@ -130,7 +133,13 @@ class OverviewView(View):
         diagnosed = bool(frame.hang) or not frame.jobs.jobs
         self._finding_list.show(
             finding_lines(
-                frame.findings, frame.fleet, frame.jobs, frame.settled, left, diagnosed=diagnosed, whole=whole
+                self._folded_findings(frame),
+                frame.fleet,
+                frame.jobs,
+                frame.settled,
+                left,
+                diagnosed=diagnosed,
+                whole=whole,
             )
         )
         self._compare(frame)
@@ -140,6 +149,12 @@ class OverviewView(View):
         self._resource_list.show(resource_lines(figures.resources if figures else (), right))
         self._share_room(frame)
         self._show_fillers(frame, left)
+
+    def _folded_findings(self, frame: ScreenSnapshot) -> tuple[FoldedFinding, ...]:
+        """The open findings, folded over nodes; again only after one changed."""
+        if self._folded[0] is not frame.findings:
+            self._folded = (frame.findings, fold_findings(frame.findings, frame.fleet.by_name))
+        return self._folded[1]
 
     def _show_fillers(self, frame: ScreenSnapshot, left: int) -> None:
         """Trends and events: as many lines as their panels have; written again only if something in them changed."""
