@@ -144,12 +144,7 @@ class RecordedSession:
         from ..session.format.index import open_index
 
         session = Session(self.path)
-        meta = session.read()
-        spans = list(open_index(session).spans(meta))
-        if not spans:
-            return None
-        began, first, last = meta.parts[0].began if meta.parts else 0, spans[0][0], max(end for _, end in spans)
-        return (began if first <= began <= last else first), last
+        return open_index(session).span(session.read())
 
     # -- records -------------------------------------------------------------------------------------------------------
 

@@ -16,8 +16,7 @@ from ..core.bus import Hub, Published
 from ..core.store import Store
 from ..records import Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
 from .format import index
-from .format.index import IndexedSession
-from .format.layout import Meta, Session, SessionError
+from .format.layout import Session, SessionError
 from .format.reader import RecordFilter
 from .format.zstd_frames import Damage
 
@@ -80,7 +79,10 @@ class Replay(_ControlWithoutNodes):
         self.damages: list[Damage] = []
         self._indexed = index.open_index(session)
         self._scratch: TemporaryDirectory[str] | None = None
-        self.begin, self.end = _span(self._indexed, self.meta)
+        span = self._indexed.span(self.meta)
+        if span is None:
+            raise SessionError(f"{session.path}: the session has no records")
+        self.begin, self.end = span
         self.events: Sequence[ReplayEvent] = ()
         self.speed = 1.0
         self.is_playing = False
@@ -226,15 +228,6 @@ class Replay(_ControlWithoutNodes):
     def _note_damage(self, damage: Damage) -> None:
         if damage not in self.damages:
             self.damages.append(damage)
-
-
-def _span(indexed: IndexedSession, meta: Meta) -> tuple[int, int]:
-    """The instants a replay covers; the initial state arrived before. Raises SessionError without records."""
-    spans = list(indexed.spans(meta))
-    if not spans:
-        raise SessionError(f"{indexed.session.path}: the session has no records")
-    began, first, last = meta.parts[0].began if meta.parts else 0, spans[0][0], max(end for _, end in spans)
-    return (began if first <= began <= last else first), last
 
 
 def _event_name(record: Published) -> str:

@@ -18,6 +18,7 @@ from ...records.kinds import kind_of, names_where
 from ...text.format import date_time
 from ...text.timespec import TimeSpecError, instant_ns
 from ..format import reader
+from ..format.index import open_index
 from ..format.layout import Meta, Session, SessionError
 from ..format.reader import ALL, RecordFilter
 from ..record.selection import GpuChoice
@@ -131,10 +132,8 @@ def _time_range(begin: str, end: str, first: int, last: int) -> tuple[int | None
 
 
 def _span(path: Path, meta: Meta) -> tuple[int, int]:
-    """First and last arrival; read from the records unless the session is closed."""
-    if meta.span is not None and meta.state == "closed":
-        return meta.span
-    first, last = 0, 0
-    for record in reader.records(path):
-        first, last = first or record.rx, max(last, record.rx)
-    return first, last
+    """First and last instant; 0 without records. Those of a file are read from its records."""
+    if path.is_dir():
+        return open_index(Session(path)).span(meta) or (0, 0)
+    arrivals = [record.rx for record in reader.records(path)]
+    return min(arrivals, default=0), max(arrivals, default=0)

@@ -95,7 +95,13 @@ class IndexedSession(msgspec.Struct, frozen=True):
         choice = RecordFilter(kinds=kinds)
         return self._read(choice, on_damage, read_changes)
 
-    def spans(self, meta: Meta) -> Iterator[tuple[int, int]]:
+    def span(self, meta: Meta) -> tuple[int, int] | None:
+        """Return the instants that the session covers, as `Meta.span`, also before it is closed. Raises OSError."""
+        spans = list(self._spans(meta))
+        first, last = min((begin for begin, _ in spans), default=None), max((end for _, end in spans), default=None)
+        return msgspec.structs.replace(meta, first_rx=first, last_rx=last).span
+
+    def _spans(self, meta: Meta) -> Iterator[tuple[int, int]]:
         """Yield the earliest and latest arrival of each part, in order. Raises OSError.
 
         For sealed segments the end in `meta` is used; only their first label is read.

@@ -7,15 +7,21 @@ import pytest
 from click.testing import CliRunner
 from session_files import SECOND, crashed_session, gpus
 
+from gconsole import __version__
 from gconsole.cli.sessions import sessions
 from gconsole.records import Mark
+from gconsole.runtime.recorded import RecordedSession
+from gconsole.session.export.slice import slice_session
 from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import Meta, RecorderRun, Session, SessionError, all_sessions, find, named
 from gconsole.session.manage import catalog, retention
+from gconsole.session.manage.compact import compact, drop_segments
 from gconsole.session.manage.retention import Limits, RetainedSession
 from gconsole.session.record import recording, recovery
+from gconsole.session.replay import Replay
 
 DAY = 86_400 * SECOND
+START = 1_790_000_000 * SECOND
 
 
 def test_session_status_is_recording_crashed_or_closed(tmp_path):
@@ -235,3 +241,26 @@ def test_recover_continues_past_a_session_it_cannot_recover(tmp_path):
     result = CliRunner().invoke(sessions, ["recover", "--folder", str(tmp_path)], standalone_mode=False)
     assert result.return_value == 2 and "update gconsole" in result.output
     assert catalog.entry_of(day).status == "closed" and newer.meta_path.read_text().endswith('/9"}')
+
+
+@pytest.mark.parametrize("how", ["closed", "crashed", "only Parquet"])
+def test_list_replay_export_and_python_agree_on_the_span(tmp_path, how):
+    records = [Mark(text=str(n), rx=START + n * 10**9) for n in (0, 5, 3, 9)]  # the clock was set back
+    meta = Meta(parts=(RecorderRun(began=START + 10**9, how="stopped", version=__version__),))
+    session = named("night", tmp_path)
+    writer.write_session(session, records, meta)
+    if how == "crashed":
+        meta = session.read()
+        meta.state, meta.sealed, meta.seals, meta.first_rx, meta.last_rx = "recording", 0, (), None, None
+        session.write(meta)
+    if how == "only Parquet":
+        compact(session)
+        drop_segments(session)
+    expected = (START + 10**9, START + 9 * 10**9)
+
+    assert catalog.entry_of(session).meta.span == expected
+    player = Replay(session)
+    assert (player.begin, player.end) == expected
+    assert RecordedSession(session.path)._span_ns() == expected
+    choice = slice_session(session.path, begin="0%", end="100%").choice
+    assert (choice.from_rx, choice.to_rx) == expected
