@@ -18,7 +18,7 @@ from ...tui.models.list_kind import ListKind, row_predicate
 from ...tui.snapshot import ScreenSnapshot
 from ...tui.views.events.columns import KIND as EVENTS
 from ...tui.views.gpus.model import KIND as GPUS
-from ...tui.views.gpus.model import gpu_rows, ranks_on
+from ...tui.views.gpus.model import GpuRows, ranks_on
 from ...tui.views.jobs.model import KIND as JOBS
 from ...tui.views.jobs.model import job_rows
 from ...tui.views.nodes.model import KIND as NODES
@@ -44,7 +44,7 @@ class RowList(NamedTuple):
 
 def _gpus(frame: ScreenSnapshot) -> Sequence[Any]:
     ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
-    return gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, None, frame.nodes)
+    return GpuRows().rows(frame.fleet, frame.gpus, ranks, frame.findings, None, frame.nodes)
 
 
 #: Lists by the command that prints them.
