@@ -274,7 +274,8 @@ class Fleet:
     def _gateway_transport(self) -> GatewayTransport:
         return GatewayTransport(
             self._login_limiter, lambda host: self._transport(host.ssh.transport),
-            lambda host: GatewayLaunch(host, self.hub.console_id), gateway_share, self._report_gateway,
+            lambda host: GatewayLaunch(host, self.config.agent, self.hub.console_id), gateway_share,
+            self._report_gateway,
         )  # fmt: skip
 
     def _gateway_of(self, node: NodeConfig) -> Callable[[], str]:
@@ -310,7 +311,8 @@ def gateways_of(config: Config) -> Config | None:
     """The configuration with the gateways of its nodes as nodes, reached directly; None without one."""
     names = {node.name for node in config.nodes}
     hosts = {host.name: host for node in config.nodes for host in gateway_hosts(node) if host.name not in names}
-    return msgspec.structs.replace(config, nodes=tuple(hosts.values())) if hosts else None
+    nodes = tuple(msgspec.structs.replace(host, agent=config.agent) for host in hosts.values())
+    return msgspec.structs.replace(config, nodes=nodes) if nodes else None
 
 
 def _transport_of(node: NodeConfig) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..samplers.base import Fields
 
 #: Seconds for which the streams' frames are gathered, at least, between two writes to the console.
-GATHER_S = 0.05
+GATHER_S = 0.1
 #: Bytes that wait for the console until no node is read, and those that are compressed before their time.
 _MAX_OUT, _FULL = 1 << 20, 256 << 10
 #: Bytes read of one stream before the others have their turn.
@@ -130,11 +130,10 @@ class Gateway(object):
             self._flush(now)
 
     def _timeout_s(self) -> float:
-        if self._ending or self._closing:
-            return min(_REAP_S, GATHER_S)
+        wait_s = _REAP_S if self._ending or self._closing else _IDLE_S
         if self._gathered:
-            return max(0.0, self._flushed_at + GATHER_S - time.monotonic())
-        return _IDLE_S
+            wait_s = min(wait_s, max(0.0, self._flushed_at + GATHER_S - time.monotonic()))
+        return wait_s
 
     # -- what is watched -------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gateways import Site, give_key, site
 from live_fleet import LiveFleet, started_fleet
-from program import GCONSOLE, gconsole
+from program import GCONSOLE, batch, gconsole
 from rig import Node
 
 from gconsole.fleet.deploy import agent_payload
@@ -44,12 +44,28 @@ def connections(fleet: LiveFleet) -> list[GatewayConnection]:
     return [gateway._opening.result() for gateway in transport._gateways.values() if gateway._opening]
 
 
-def test_two_gateways_share_the_nodes_and_the_report_names_them(cluster: Site, tmp_path: Path) -> None:
-    run = cluster.batch(tmp_path / "hosts.toml", "--for", "4s")
+@pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
+def test_two_gateways_share_the_nodes_and_the_report_names_them(cluster: Site, tmp_path: Path, transport: str) -> None:
+    before = [gateway.logins() for gateway in cluster.gateways]
+    run = cluster.batch(tmp_path / "hosts.toml", ssh={"transport": transport})
     assert run.status == 0, run.stderr
     names = [gateway.address for gateway in cluster.gateways]
     assert sorted(run.node(node.name)["via"] for node in cluster.nodes) == sorted(names * 2)
-    assert [gateway.logins() for gateway in cluster.gateways] == [1, 1]
+    assert [gateway.logins() - count for gateway, count in zip(cluster.gateways, before, strict=True)] == [1, 1]
+
+
+def test_node_that_floods_its_stream_disturbs_no_other(cluster: Site, tmp_path: Path) -> None:
+    flooding, *others = cluster.nodes
+    flood = flooding.folder / "flood"
+    flood.write_text("#!/bin/sh\nexec tr x y </dev/zero\n")
+    flood.chmod(0o755)
+    path = cluster.hosts(tmp_path / "hosts.toml", gateways=1)
+    path.write_text(path.read_text().replace(
+        f'hosts = "{flooding.name}"', f'hosts = "{flooding.name}"\npython = "{flooding.inside}/flood"'))  # fmt: skip
+    run = batch(path)
+    assert [run.node(node.name)["state"] for node in others] == ["ok"] * 3
+    assert run.node(flooding.name)["state"] == "failed"
+    assert [finding["id"] for finding in run.report["findings"]] == []
 
 
 def test_doctor_says_where_host_keys_were_checked(cluster: Site, tmp_path: Path) -> None:
@@ -120,12 +136,12 @@ def test_refused_key_and_unknown_host_key_of_the_inner_hop_are_explained_per_nod
     wrong = cluster.rig.new_key("wrong", authorize=False)
     give_key(cluster.rig, gateway, wrong)
     try:
-        refused = cluster.batch(tmp_path / "refused.toml", "--for", "3s", gateways=1)
+        refused = cluster.batch(tmp_path / "refused.toml", gateways=1)
     finally:
         give_key(cluster.rig, gateway)
     gateway.output(["sh", "-c", ": > ~/.ssh/known_hosts"])
     try:
-        unknown = cluster.batch(tmp_path / "unknown.toml", "--for", "3s", gateways=1)
+        unknown = cluster.batch(tmp_path / "unknown.toml", gateways=1)
     finally:
         give_key(cluster.rig, gateway)
     for run, name in ((refused, "auth"), (unknown, "host_key_unknown")):
@@ -140,7 +156,7 @@ def test_refused_key_and_unknown_host_key_of_the_inner_hop_are_explained_per_nod
 def test_gateway_that_cannot_be_reached_is_one_finding_and_one_line(cluster: Site, tmp_path: Path) -> None:
     cluster.gateways[0].stop_sshd()
     try:
-        run = cluster.batch(tmp_path / "hosts.toml", "--for", "3s", gateways=1)
+        run = cluster.batch(tmp_path / "hosts.toml", gateways=1)
     finally:
         cluster.gateways[0].start_sshd()
     assert [finding["id"] for finding in run.report["findings"]] == ["gateway_lost"]

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from ...config.model import NodeConfig
+from ...config.sections import AgentConfig
 from ...text.sanitize import printable
 from ...transport import errors
 from .. import quotas
@@ -30,11 +31,12 @@ def gateway_share() -> quotas.TokenBucket:
 class GatewayLaunch:
     """What starts the gateway on its host; it has the agent's settings, without GPUs, rights and lingering."""
 
-    def __init__(self, host: NodeConfig, console_id: str) -> None:
+    def __init__(self, host: NodeConfig, agent: AgentConfig, console_id: str) -> None:
+        """`agent`: the settings of all nodes; what one node has of its own does not hold for a gateway."""
         self._payload = agent_payload.build()
         self._is_sent = False  # the archive
         self._words = LastWords()
-        self._agent = msgspec.structs.replace(host.agent, run_as="self", linger_s=0)
+        self._agent = msgspec.structs.replace(agent, run_as="self", linger_s=0)
         self.command = agent_payload.command(self._agent.python)
         host = msgspec.structs.replace(host, agent=self._agent)
         start = {**agent_payload.start(host, console_id, "", 0, {}), "verb": "gateway"}

@@ -76,6 +76,7 @@ class GatewayConnection:
         self._is_pausing = False  # reading is paused
         self._streams: dict[int, NodeChannel] = {}
         self._highest = 0  # number of the last stream
+        self._unsent: list[bytes] = []
         self._blobs: dict[bytes, int] = {}  # by digest, their numbers
         self._unconfirmed: dict[int, bytes] = {}  # blobs whose presence on the gateway is unknown
         self._blob_bytes = 0
@@ -114,6 +115,7 @@ class GatewayConnection:
             self._liveness.cancel()
         if self._timer is not None:
             self._timer.cancel()
+        self._flush()
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -212,9 +214,17 @@ class GatewayConnection:
             self.send(Kind.END, number)
 
     def _write(self, data: bytes) -> None:
+        """Send with all else of this turn of the event loop: a packet for the pings of many nodes, not one each."""
         if self._channel is not None:
             self.bytes_sent += len(data)
-            self._channel.write(data)
+            if not self._unsent:
+                asyncio.get_running_loop().call_soon(self._flush)
+            self._unsent.append(data)
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._channel is not None and unsent:
+            self._channel.write(b"".join(unsent))
 
     # -- Receiver ----------------------------------------------------------------------------------------------------
 

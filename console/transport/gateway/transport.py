@@ -205,11 +205,11 @@ def gateway_hosts(node: NodeConfig) -> tuple[NodeConfig, ...]:
 
 
 def _gateway_host(node: NodeConfig, address: NodeAddress) -> NodeConfig:
-    """`[ssh]` applies to it, but for the port, which is that of the nodes."""
+    """`[ssh]` applies to it, but for the port, which is that of the nodes; its agent's settings are the defaults."""
     ssh = msgspec.structs.replace(
         node.ssh, gateway=None, gateway_command="", user=address.user or node.ssh.user, port=address.port
     )
-    return NodeConfig(name=address.name, ssh=ssh, agent=node.agent)
+    return NodeConfig(name=address.name, ssh=ssh)
 
 
 def inner_words(node: NodeConfig) -> list[str]:

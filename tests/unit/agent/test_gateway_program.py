@@ -67,8 +67,8 @@ class Site:
         self.outer = Outer()
         self.reports: list[tuple[str, errors.FleetError | None]] = []
         self.transport = GatewayTransport(
-            LoginLimiter(8), lambda host: self.outer, lambda host: GatewayLaunch(host, "c" * 16), gateway_share,
-            lambda name, error: self.reports.append((name, error)),
+            LoginLimiter(8), lambda host: self.outer, lambda host: GatewayLaunch(host, self._agent, "c" * 16),
+            gateway_share, lambda name, error: self.reports.append((name, error)),
         )  # fmt: skip
         self._agent = AgentConfig(cache_dir=str(cache))
 
@@ -76,7 +76,7 @@ class Site:
         self, node: str, command: str, receiver: Receiver, words: str = "env NODE={node} /bin/sh -c"
     ) -> NodeChannel:
         ssh = SshConfig(gateway="login1", gateway_command=words)
-        channel = await self.transport.open(NodeConfig(name=node, ssh=ssh, agent=self._agent), command, receiver)
+        channel = await self.transport.open(NodeConfig(name=node, ssh=ssh), command, receiver)
         receiver.channel = channel
         assert isinstance(channel, NodeChannel)
         return channel

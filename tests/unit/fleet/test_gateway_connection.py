@@ -89,6 +89,7 @@ class Gateway:
         self.connection.on_bytes(b"motd\nlacks\nhel")
         self.connection.on_bytes(b"lo\n")
         await starting
+        self.connection._flush()
         assert bytes(self.channel.written) == b"preamble\narchive"
         self.channel.written.clear()
 
@@ -101,6 +102,7 @@ class Gateway:
         return self.connection.open_stream(["ssh", "node1"], receiver), receiver
 
     def received(self) -> list[tuple[Kind, int, bytes]]:
+        self.connection._flush()  # not at the end of this turn of the event loop
         data = bytes(self.channel.written)
         self.channel.written.clear()
         return [(Kind(kind), number, payload) for kind, number, payload in self._reader.feed(data)]
