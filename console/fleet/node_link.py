@@ -204,7 +204,6 @@ class NodeLink:
             channel = await self._transport.open(self.node, command, connection)
             connection.start_agent(channel, agent_payload.build(), self._start_frame())
             await connection.wait_for_hello()
-            self._publish_state("ok")
             self.read_clocks_every(self._snapshot_period_ms)  # a lingering agent may have older settings
             self.follow_watch(self.node.watch)
             await self._serve(connection)
@@ -269,6 +268,7 @@ class NodeLink:
         versions = hello.protocol
         _log.info("%s: agent %s, %s, wire versions %d to %d", self.node.name, hello.agent, hello.arch, *versions)
         self.arch, self.has_lzma = hello.arch, hello.lzma
+        self._publish_state("ok")  # before the records that came with it: the first tick ends the first attempt
         for name in hello.wanted:
             self._stage(self, name)
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
@@ -17,7 +18,7 @@ from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.node_link import NodeLink
 from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.fleet.rpc import Rpc
-from gconsole.records import NodeState
+from gconsole.records import AgentCost, NodeState
 from gconsole.text import logs
 from gconsole.transport import errors
 from gconsole.transport.transport import Receiver
@@ -55,6 +56,35 @@ async def _states_after(error: Exception) -> list[NodeState]:
     await asyncio.sleep(0)
     await link.stop()
     return cast(list[NodeState], states)
+
+
+class _GreetingTransport:
+    """Its node sends the hello and the first tick in one piece, as a gateway that gathers does."""
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Any:
+        hello = b'{"gconsole":{"protocol":[1,1],"agent":"a1","arch":"x86_64"}}\n'
+        tick = b'{"kind":"agent_cost","seq":1,"t":1,"mono":1,"sample_interval_ms":1000}\n'
+        asyncio.get_running_loop().call_soon(receiver.on_bytes, hello + tick)
+        return mock.MagicMock()
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        return None
+
+
+async def test_node_whose_hello_comes_with_its_first_tick_is_connected_at_once() -> None:
+    hub, states = Hub(), []
+    link = NodeLink(NodeConfig(name="node1"), cast(Any, _GreetingTransport()), hub, Binaries(), lambda link, name: None)
+
+    def follow(records: Any) -> None:  # as the fleet does
+        states.extend(record.state for record in records if isinstance(record, NodeState))
+        if any(isinstance(record, AgentCost) for record in records):
+            link.mark_sampled()
+
+    hub.subscribe(follow)
+    link.start()
+    await link.wait_for_sample()
+    assert states == ["expected", "connecting", "ok"]
+    await link.stop()
 
 
 async def test_failed_connection_is_logged_with_its_reason_and_the_delay_of_the_retry(
