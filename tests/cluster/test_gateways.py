@@ -44,7 +44,7 @@ def connections(fleet: LiveFleet) -> list[GatewayConnection]:
     return [gateway._opening.result() for gateway in transport._gateways.values() if gateway._opening]
 
 
-@pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
+@pytest.mark.parametrize("transport", ["asyncssh", pytest.param("openssh", marks=pytest.mark.full)])
 def test_two_gateways_share_the_nodes_and_the_report_names_them(cluster: Site, tmp_path: Path, transport: str) -> None:
     before = [gateway.logins() for gateway in cluster.gateways]
     run = cluster.batch(tmp_path / "hosts.toml", ssh={"transport": transport})
@@ -54,6 +54,7 @@ def test_two_gateways_share_the_nodes_and_the_report_names_them(cluster: Site, t
     assert [gateway.logins() - count for gateway, count in zip(cluster.gateways, before, strict=True)] == [1, 1]
 
 
+@pytest.mark.full
 def test_node_that_floods_its_stream_disturbs_no_other(cluster: Site, tmp_path: Path) -> None:
     flooding, *others = cluster.nodes
     flood = flooding.folder / "flood"
@@ -114,6 +115,7 @@ async def test_other_gateway_takes_over_and_no_record_is_lost_or_doubled(cluster
     await until_nothing_is_left(*cluster.gateways, *cluster.nodes)
 
 
+@pytest.mark.full
 async def test_cut_gateway_is_one_log_not_one_per_node(cluster: Site, tmp_path: Path) -> None:
     hosts = cluster.hosts(tmp_path / "hosts.toml", gateways=1)
     gateway = cluster.gateways[0]

@@ -121,7 +121,9 @@ class GatewayTransport:
             failure = _inner_failure(argv, exit_status, stderr)
             if failure is None:
                 return None
-            return type(failure)(f"via {gateway.name}: {failure.text}", f"from {by_hand}: {failure.try_}")
+            return type(failure)(
+                f"via {gateway.name}: {failure.text}", f"on {gateway.name}: {failure.try_}; by hand: {by_hand}"
+            )
 
         login = LoginReceiver(_Explained(receiver, gateway.name, by_hand), limited, explain)
         if not connection.is_open:  # lost while this waited for its turn
@@ -192,7 +194,7 @@ class _Explained:
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
         if isinstance(error, errors.SiteCommand) and not error.try_:
             error = errors.SiteCommand(
-                f"via {self._gateway}: {error.text}", f"try {self._by_hand}, or set gateway_command"
+                f"via {self._gateway}: {error.text}", f"run {self._by_hand}, or set gateway_command"
             )
         self._receiver.on_end(exit_status, error)
 

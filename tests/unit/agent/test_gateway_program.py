@@ -22,6 +22,8 @@ from gconsole.transport.gateway.transport import GatewayTransport
 from gconsole.transport.login_limiter import LoginLimiter
 from gconsole.transport.openssh import LocalTransport
 
+pytestmark = pytest.mark.slow  # starts Python for each test
+
 DEADLINE_S = 60.0
 
 
