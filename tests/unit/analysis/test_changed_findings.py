@@ -42,6 +42,7 @@ GPUS, PORTS = 4, 2
 GROWN = ("ecc_corrected_volatile", "pcie_replays", "nvlink_crc_errors", "nvlink_replay_errors", "energy")
 NIC_GROWN = ("symbol_errors", "link_downed", "rx_discards")
 FAULTS = ("oom_kill", "oom_kill_in_cgroup", "hung_task", "nfs", "segfault", "xid", "nic", "link", "machine_check")
+CONSOLE_FAULTS = ("console_late", "gateway_lost")
 SERVICE_FAULTS = ("service_failed", "node_not_ready", "eviction", "gpu_driver", "slurm_node", "other")
 
 
@@ -205,7 +206,7 @@ class Cluster:
     def log(self, name: str) -> Log:
         draw, at = self.draw, int((self.now_s - self.draw.choice((0, 0, 30, 3000))) * SECOND)
         source = draw.choice(("kernel", "kernel", "journal", "slurm", "boot", "agent", "console", "job"))
-        fault = {"kernel": draw.choice(FAULTS), "console": "console_late", "boot": "boot"}.get(source)
+        fault = {"kernel": draw.choice(FAULTS), "console": draw.choice(CONSOLE_FAULTS), "boot": "boot"}.get(source)
         return Log(
             node=name, source=source, severity=draw.choice(("error", "error", "warning")),
             text=f"words {draw.random():.1f}",
