@@ -18,17 +18,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from rig import RigUnavailable, pick_mode
 
-from tests.bench.results_file import as_markdown, kept_of, read
+from tests.bench.results_file import as_markdown, commit_of, kept_of, marked, read
 
-from .conditions import conditions
+from .conditions import conditions, is_older_than_its_code
 from .result import Outcome, Row, as_text
 
 #: Modules, in the order of the table.
 BENCHES = (
     "first_sample", "agent_cost", "gpu_cost", "start_up", "throughput", "store_memory", "hours_memory",
-    "screen_widgets", "screen_live", "hang_verdict", "hang_fold", "capture_cost", "watched_step", "clock_probes",
-    "clock_paths", "clock_stamps", "clock_lines", "session_cost", "query_cost", "long_sessions", "longest_session",
-    "job_plan", "job_output", "job_start", "http_metrics", "fuzz",
+    "screen_widgets", "screen_live", "screen_memory", "whole_console", "hang_verdict", "hang_fold", "capture_cost",
+    "watched_step", "clock_probes", "clock_paths", "clock_stamps", "clock_lines", "session_cost", "query_cost",
+    "long_sessions", "longest_session", "job_plan", "job_output", "job_start", "http_metrics", "fuzz",
 )  # fmt: skip
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
@@ -59,8 +59,12 @@ def main() -> int:
 
 
 def keep(name: str, outcome: Outcome) -> None:
-    """Store the outcome in RESULTS.md; other rows are kept."""
+    """Store the outcome in RESULTS.md; other rows are kept, and marked where their code has changed since."""
     kept = read(RESULTS.read_text()) | {name: kept_of(name, outcome, conditions(pick_mode().name))}
+    kept = {
+        bench: marked(stored, is_old=bench != name and is_older_than_its_code(bench, commit_of(stored)))
+        for bench, stored in kept.items()
+    }
     RESULTS.write_text(as_markdown(kept, BENCHES))
 
 

@@ -29,6 +29,29 @@ def conditions(rig_mode: str) -> list[tuple[str, str]]:
     ]
 
 
+#: What a benchmark measures, where that is not everything: folders below the root.
+MEASURED_CODE = {
+    "agent_cost": ("remote",), "gpu_cost": ("remote",), "watched_step": ("remote",), "capture_cost": ("remote",),
+    "throughput": ("console/fleet", "console/core", "console/records", "console/transport"),
+    "store_memory": ("console/core", "console/records"), "screen_widgets": ("console/tui/widgets",),
+    "screen_live": ("console/tui", "console/core", "console/present", "console/monitor"),
+    "screen_memory": ("console/tui", "console/core"),
+    "hang_fold": ("console/analysis/stacks", "console/analysis/hang", "console/monitor/hang.py", "console/core/store"),
+    "clock_probes": ("remote/clocks", "console/fleet/clocks"), "clock_stamps": ("remote/clocks",),
+    "clock_paths": ("remote/clocks", "console/analysis/clock"), "clock_lines": ("console/analysis/clock",),
+    "session_cost": ("console/session",), "query_cost": ("console/session",), "long_sessions": ("console/session",),
+    "longest_session": ("console/session",), "job_plan": ("console/launch",), "http_metrics": ("console/web",),
+    "job_output": ("console/launch", "console/core", "remote/jobs"),
+}  # fmt: skip
+
+
+def is_older_than_its_code(name: str, commit: str) -> bool:
+    """Whether the code that a benchmark measures has changed since this commit, or that is unknown."""
+    folders = MEASURED_CODE.get(name, ("console", "remote"))
+    argv = ["git", "-C", str(ROOT), "rev-list", "--count", f"{commit}..HEAD", "--", *folders]
+    return not commit or _first_line(argv) != "0"
+
+
 def _commit() -> str:
     commit = _first_line(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"])
     changed = _output(["git", "-C", str(ROOT), "status", "--porcelain", "--", "console", "remote"]).strip()

@@ -1,4 +1,4 @@
-"""The console with 512 nodes at 1 Hz: CPU of a core, latency of a key press, memory.
+"""The console with 1,024 nodes at 1 Hz: CPU of a core, latency of a key press, by view.
 
 Records are decoded from bytes, as from a fleet; every value of every node changes each second.
 """
@@ -21,7 +21,6 @@ from gconsole.core.store import Store
 from gconsole.fleet.gc_sweep import GcSweep
 from gconsole.records import AgentCost, Gpu, GpuInfo, Host, Node, NodeState, Rank, RankStat, Record, decode  # fmt: skip
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.widgets.record_grid import RecordGrid
 
 # Makes `from fake_cluster import FakeCluster` work, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
@@ -29,21 +28,21 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake_cluster import FakeCluster
 
 from tests.bench.headless_screen import STYLES, PaintCounter
-from tests.bench.process_usage import memory_bytes
 
 from .process import in_new_process
 from .result import Outcome, Row
 
-NODES, GPUS, RANKS = 512, 8, 8
+NODES, GPUS, RANKS = 1024, 8, 8
 SIZE = (200, 60)
-SECOND = 1_000_000_000
 #: Distinct seconds, sent in rotation.
 VARIANTS = 4
-WARM_UP_S, MEASURED_S, KEYS = 5.0, 20.0, 120
+WARM_UP_S, MEASURED_S, KEYS = 5.0, 10.0, 60
+#: Seconds after which a key is not counted: the cursor is at the end of its list.
+NO_MOVE_S = 2.0
 HISTORY_BYTES = 1 << 30
-HOUR_S, COARSE_S, FINE_S = 3_600, 10, 60
-GOAL_PCT, P95_MS, P99_MS = 35.0, 60.0, 100.0
-VIEWS = {"overview": "1", "ranks": "2", "nodes": "n"}
+GOAL_PCT, P99_MS = 90.0, 100.0
+#: Views with a cursor, and their keys.
+VIEWS = {"overview": "1", "ranks": "2", "gpus": "6", "nodes": "n"}
 
 
 class Console(PaintCounter, ConsoleApp):
@@ -52,34 +51,40 @@ class Console(PaintCounter, ConsoleApp):
     CSS_PATH = STYLES
 
 
+class ViewCost(msgspec.Struct):
+    """One view: share of a core, and for each key the ms to its paint and the ms of CPU of the event loop meanwhile."""
+
+    pct: float
+    delays: list[float]
+    cpu_ms: list[float]
+
+
 def measure(quick: bool) -> Outcome:
-    nodes, measured_s, keys, hour_s = (64, 4.0, 20, 300) if quick else (NODES, MEASURED_S, KEYS, HOUR_S)
-    shares, delays, cpu_ms = in_new_process(_live, nodes, measured_s, keys)
-    rss, highest = in_new_process(_hour, nodes, hour_s)
-    p95, p99 = _rank(delays, 0.95), _rank(delays, 0.99)
+    nodes, measured_s, keys = (64, 4.0, 20) if quick else (NODES, MEASURED_S, KEYS)
+    costs = in_new_process(live, nodes, measured_s, keys)
     fleet = f"{nodes} nodes × {GPUS} GPUs × {RANKS} ranks at 1 Hz"
     return Outcome(
         [
             *(
-                Row(f"{fleet}, {view}", f"{pct:.1f} % of a core", f"≤ {GOAL_PCT:g} %", pct <= GOAL_PCT)
-                for view, pct in shares.items()
+                Row(f"{fleet}, {view}", f"{cost.pct:.1f} % of a core", f"≤ {GOAL_PCT:g} %", cost.pct <= GOAL_PCT)
+                for view, cost in costs.items()
             ),
-            Row("key to paint, p95", f"{p95:.0f} ms ({statistics.median(delays):.0f} median)", f"≤ {P95_MS:g} ms",
-                p95 <= P95_MS),
-            Row("key to paint, p99", f"{p99:.0f} ms", f"≤ {P99_MS:g} ms", p99 <= P99_MS),
-            Row("CPU of a key and its paint", f"{statistics.median(cpu_ms):.1f} ms (p95 {_rank(cpu_ms, 0.95):.1f})"),
-            Row(f"the console after {hour_s / 3600:g} h of {nodes} nodes", f"{rss / 1e6:.0f} MB RSS"
-                f" ({highest / 1e6:.0f} at its highest)"),
+            *(
+                Row(f"CPU of the event loop from a key to its paint, p99, {view}",
+                    f"{_rank(cost.cpu_ms, 0.99):.0f} ms ({statistics.median(cost.cpu_ms):.0f} median; by the clock"
+                    f" {_rank(cost.delays, 0.99):.0f}, {statistics.median(cost.delays):.0f} median)",
+                    f"≤ {P99_MS:g} ms", _rank(cost.cpu_ms, 0.99) <= P99_MS)
+                for view, cost in costs.items()
+            ),
         ],
         [
             f"headless at {SIZE[0]}x{SIZE[1]}, each paint made into text; 18 records a second and node, decoded and"
             f" put into a Store with history_bytes = 1 GiB; nodes spread over the second; CPU of the process"
             f" in {measured_s:g} s of each view, by the seconds that the nodes came to tell in it (fewer on a busy"
-            " machine)",
-            f"keys: {len(delays)} cursor keys in the ranks at random instants, from the key to the painted text that"
-            " has the cursor in its new place; the wait for the screen's 60 Hz timer counts",
-            f"memory: an hour told in ticks of {COARSE_S} s and, in its last {FINE_S} s, of one, drawn after each;"
-            " history is bounded by history_bytes",
+            " machine); without SSH, limits and findings",
+            f"keys: {keys} cursor keys in each view at random instants, from the key to the painted text that"
+            " has the cursor in its new place; the wait for the screen's 60 Hz timer counts by the clock, and so does"
+            " whatever else the machine does",
         ],
     )  # fmt: skip
 
@@ -167,7 +172,7 @@ class Fleet:
         return Console(self.store, control, cluster="bench", expected_nodes=self.names, **changes)  # type: ignore[arg-type]
 
 
-async def _feed(fleet: Fleet) -> None:
+async def feed(fleet: Fleet) -> None:
     """Each node once a second, evenly spread."""
     began, second = time.monotonic(), 0
     while True:
@@ -175,73 +180,62 @@ async def _feed(fleet: Fleet) -> None:
             wait_s = began + second + index / len(fleet.names) - time.monotonic()
             if wait_s > 0.005:
                 await asyncio.sleep(wait_s)
+            elif index % 16 == 0:
+                await asyncio.sleep(0)  # late: the screen must not wait for all nodes
             fleet.send(index, second, time.time_ns())
         second += 1
-        await asyncio.sleep(0)
+        began = max(began, time.monotonic() - second - 1)  # seconds that are missed are not made up for
 
 
 # -- measurements ----------------------------------------------------------------------------------------------------
 
 
-def _live(nodes: int, measured_s: float, keys: int) -> tuple[dict[str, float], list[float], list[float]]:
+def live(nodes: int, measured_s: float, keys: int) -> dict[str, ViewCost]:
     return asyncio.run(_watch(Fleet(nodes), measured_s, keys))
 
 
-async def _watch(fleet: Fleet, measured_s: float, keys: int) -> tuple[dict[str, float], list[float], list[float]]:
-    app, shares = fleet.app(), {}
+async def _watch(fleet: Fleet, measured_s: float, keys: int) -> dict[str, ViewCost]:
+    app, costs = fleet.app(), {}
     gc.freeze()  # as the console does at its start
     sweep = GcSweep()  # as a fleet does
     sweep.start()
     async with app.run_test(size=SIZE):
-        feeding = asyncio.create_task(_feed(fleet))
+        feeding = asyncio.create_task(feed(fleet))
+        chance = random.Random(2)
         for view, key in VIEWS.items():
             app.simulate_key(key)
             await asyncio.sleep(WARM_UP_S)
+            app.simulate_key("G")
             sent, used = fleet.sent, time.process_time()
             await asyncio.sleep(measured_s)
-            shares[view] = 100 * (time.process_time() - used) * len(fleet.names) / (fleet.sent - sent)
-        app.simulate_key("2")
-        await asyncio.sleep(2)
-        delays, cpu_ms = [], []
-        chance = random.Random(2)
-        for number in range(keys):
-            await asyncio.sleep(chance.uniform(0.05, 0.15))
-            delay, cpu = await _press(app, "j" if number % 40 < 20 else "k")
-            delays.append(delay)
-            cpu_ms.append(cpu)
+            pct = 100 * (time.process_time() - used) * len(fleet.names) / (fleet.sent - sent)
+            cost = costs[view] = ViewCost(pct, [], [])
+            for number in range(keys):
+                await asyncio.sleep(chance.uniform(0.05, 0.15))
+                painted = await _press(app, "k" if number % 20 < 10 else "j")
+                if painted is not None:
+                    cost.delays.append(painted[0])
+                    cost.cpu_ms.append(painted[1])
         feeding.cancel()
     sweep.close()
-    return shares, delays, cpu_ms
+    return costs
 
 
-async def _press(app: Console, key: str) -> tuple[float, float]:
-    """(ms from the key press to the painted cursor, ms of CPU meanwhile)."""
-    grid = app.view.initial_focus()
-    assert isinstance(grid, RecordGrid)
-    before, began, used = grid._cursor, time.perf_counter(), time.process_time()
+async def _press(app: Console, key: str) -> tuple[float, float] | None:
+    """(ms from the key press to the painted cursor, ms of CPU of the event loop meanwhile); None without a move."""
+    widget = app.view.initial_focus()
+    before, began, used = _cursor_of(widget), time.perf_counter(), time.thread_time()
     app.simulate_key(key)
-    while grid._cursor == before:  # noqa: ASYNC110 - the app has no event for it
+    while _cursor_of(widget) == before:  # the app has no event for it
+        if time.perf_counter() - began > NO_MOVE_S:
+            return None
         await asyncio.sleep(0)
     moved = time.perf_counter()
     while app.painted_at < moved:  # noqa: ASYNC110
         await asyncio.sleep(0.0005)
-    return 1000 * (app.painted_at - began), 1000 * (time.process_time() - used)
+    return 1000 * (app.painted_at - began), 1000 * (time.thread_time() - used)
 
 
-def _hour(nodes: int, hour_s: int) -> tuple[int, int]:
-    return asyncio.run(_memory_after(nodes, hour_s))
-
-
-async def _memory_after(nodes: int, hour_s: int) -> tuple[int, int]:
-    """(RSS, peak RSS) of a console after that many seconds of data."""
-    fleet = Fleet(nodes)
-    now = start = time.time_ns()
-    app = fleet.app(now=lambda: now)
-    async with app.run_test(size=SIZE):
-        for second in [*range(0, hour_s - FINE_S, COARSE_S), *range(hour_s - FINE_S, hour_s)]:
-            now = start + second * SECOND
-            for index in range(nodes):
-                fleet.send(index, second, now)
-            app.frames.draw()
-            await asyncio.sleep(0.001)
-        return memory_bytes()
+def _cursor_of(widget: object) -> object:
+    """The place of the cursor in a list or a map."""
+    return getattr(widget, "_cursor", None), getattr(widget, "_row", None), getattr(widget, "_gpu", None)

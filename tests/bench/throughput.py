@@ -40,7 +40,7 @@ def measure(quick: bool) -> Outcome:
     agent_output = record_agent()
     shares = [in_new_process(_share, agent_output, nodes, WARM_UP_S, measured_s) for _ in range(runs)]
     ssh_nodes, ssh_warm_up_s, ssh_measured_s = (4, 5.0, 6.0) if quick else (SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S)
-    ssh_pct = _share_over_ssh(ssh_nodes, ssh_warm_up_s, ssh_measured_s)
+    ssh_pct = share_over_ssh(ssh_nodes, ssh_warm_up_s, ssh_measured_s)
     records = sum(map(len, agent_output.seconds)) / len(agent_output.seconds)
     return Outcome(
         [
@@ -170,7 +170,7 @@ def _check(store: Store, nodes: int) -> None:
         raise RuntimeError(f"{len(store.gpus)} GPUs and {len(store.ranks)} ranks arrived, and {lost[:1]}")
 
 
-def _share_over_ssh(nodes: int, warm_up_s: float, measured_s: float) -> float:
+def share_over_ssh(nodes: int, warm_up_s: float, measured_s: float) -> float:
     """CPU of a whole console over real SSH, in % of a core, per node."""
     with Rig(nodes=nodes, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})

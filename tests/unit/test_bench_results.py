@@ -3,13 +3,16 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.append(str(Path(__file__).parents[2]))  # the benches are a separate package
 
 from tests.bench.__main__ import BENCHES, RESULTS
+from tests.bench.conditions import MEASURED_CODE, ROOT, is_older_than_its_code
 from tests.bench.result import Outcome, Row
-from tests.bench.results_file import as_markdown, kept_of, read
+from tests.bench.results_file import as_markdown, commit_of, kept_of, marked, read
 
-HERE = [("date", "2026-11-21 10:00 UTC"), ("cores", "2")]
+HERE = [("date", "2026-11-21 10:00 UTC"), ("commit", "7e601cda0611 and uncommitted changes"), ("cores", "2")]
 
 
 def test_updating_one_bench_result_keeps_the_others():
@@ -33,3 +36,23 @@ def test_results_md_parses_and_renders_to_itself():
     text = RESULTS.read_text()
     assert as_markdown(read(text), BENCHES) == text
     assert set(read(text)) <= set(BENCHES)
+
+
+def test_each_row_has_its_commit_and_is_marked_once_its_code_has_changed():
+    row = Row("wall", "1 s", "≤ 2 s", True)
+    stored = kept_of("start_up", Outcome([row]), HERE)
+    assert commit_of(stored) == "7e601cda0611"
+    assert stored.rows[0].endswith("| 7e601cda0611+ |")
+    old = marked(stored, is_old=True)
+    assert old.rows[0].endswith("| 7e601cda0611+ old |")
+    assert marked(old, is_old=False) == stored
+    assert read(as_markdown({"start_up": old}, BENCHES)) == {"start_up": old}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout: commits are unknown")
+def test_result_is_older_than_its_code_after_a_commit_to_it():
+    assert not is_older_than_its_code("screen_live", "HEAD")
+    assert is_older_than_its_code("screen_live", "0" * 12), "a commit that is not there"
+    assert is_older_than_its_code("screen_live", "")
+    folders = [folder for folders in MEASURED_CODE.values() for folder in folders]
+    assert set(MEASURED_CODE) <= set(BENCHES) and all((ROOT / folder).exists() for folder in folders)
