@@ -45,6 +45,7 @@ COMMANDS = {
     "run": ("run:run", "Start, monitor and stop jobs on the nodes."),
     "ps": ("nodes:ps", "List job processes on all nodes."),
     "topo": ("nodes:topo", "Show GPU/NIC topology (like nvidia-smi topo -m), grouped by identical nodes."),
+    "eval": ("evaluate:eval_", "Evaluate an expression in one rank, if the node allows it."),
     "why": ("why:why", "Find what a slow rank does and its peers do not, from sampled stacks."),
     "collectives": (
         "collectives:collectives",

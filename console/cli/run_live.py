@@ -73,16 +73,23 @@ async def _run_pending_stops(live: LiveFleet) -> None:
 
 
 @asynccontextmanager
-async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[LiveFleet]:
-    """Connect to all nodes, wait until each has sampled or failed, disconnect at the end of the block.
-
-    `allow_run` only for start and stop, which ask for confirmation.
-    """
-    console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False, black_box=False)
+async def connected(config: Config, *, allow_run: bool = False, black_box: bool = False) -> AsyncIterator[LiveFleet]:
+    """Connect to all nodes, wait until each has sampled or failed, disconnect at the end of the block."""
+    console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False, black_box=black_box)
     fleet = LiveFleet(config, console.bus, console.store, console.fleet, console.findings)
     async with console.running():
         await fleet.until(lambda: is_settled(console.store), headless.CONNECT_S)
-        await console.findings.evaluate()
+        yield fleet
+
+
+@asynccontextmanager
+async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[LiveFleet]:
+    """`connected`, with findings evaluated and pending stops executed.
+
+    `allow_run` only for start and stop, which ask for confirmation.
+    """
+    async with connected(config, allow_run=allow_run) as fleet:
+        await fleet.findings.evaluate()
         await _run_pending_stops(fleet)
         yield fleet
 

@@ -176,6 +176,9 @@ class AgentConfig(Section, frozen=True):
     ] = ""
     ephemeral: Annotated[bool, _about("true: no files on the nodes, binaries are kept in memory")] = False
     simulate_gpus: Annotated[int, _about("simulated GPUs per node, marked SIM; 0: none", ge=0, le=64)] = 0
+    allow_eval: Annotated[
+        bool, _about("true: gconsole eval may evaluate expressions in ranks on these nodes, after a confirmation")
+    ] = False
 
 
 class WatchConfig(Section, frozen=True):

@@ -44,6 +44,23 @@ COMMANDS = {
     "gpu_clock": ["{python}", "-I", "-B", "-"],
     # reads the source of jobs/python_facts from stdin: {python} is the interpreter that the user wants a job to run
     "python_facts": ["{python}", "-B", "-"],
+    # reads its commands from stdin, which are numbers: no start files, no files that the process names, no symbols
+    "gdb_call": [
+        "/usr/bin/gdb",
+        "-nx",
+        "-nh",
+        "-q",
+        "-iex",
+        "set auto-load off",
+        "-iex",
+        "set auto-solib-add off",
+        "-iex",
+        "set libthread-db-search-path /nonexistent",
+        "-iex",
+        "set sysroot /nonexistent",
+        "-p",
+        "{pid}",
+    ],
     "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],
     "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
@@ -98,17 +115,22 @@ def run_apart(
     user: "RightsOf | None" = None,
     env: "dict[str, str] | None" = None,
     cwd: str = "/",
+    may_trace: bool = True,
 ) -> "tuple[int, bytes, bytes]":
     """(exit status, stdout, stderr) of a listed command, which reads `given`; it runs as `user`, if given.
 
-    `env` and `cwd` are for commands of a job, which run as the user of the agent.
+    `env` and `cwd` are for commands that run as the user of the agent. A command of another user keeps the capability
+    to trace, where the kernel requires it, only with `may_trace`.
 
     Raises OSError if it does not start, CommandTimeout and OutputTooLong.
     """
     words = {"{blob}": blob or "", "{pid}": str(pid), "{python}": python or ""}
     argv = [words.get(word, word) for word in COMMANDS[name]]
     if user is not None and user.is_other:
-        process = _start_as(user, argv, timeout_s, blob if name in _BY_DESCRIPTOR else None, pid)
+        process = _start_as(
+            user, argv, timeout_s, blob if name in _BY_DESCRIPTOR else None, pid if may_trace else None,
+            has_input=given is not None,
+        )  # fmt: skip
     else:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
@@ -137,7 +159,7 @@ def run_apart(
 
 
 def _start_as(
-    user: "RightsOf", argv: "list[str]", timeout_s: float, blob: "str | None", pid: "int | None"
+    user: "RightsOf", argv: "list[str]", timeout_s: float, blob: "str | None", pid: "int | None", has_input: bool
 ) -> "subprocess.Popen[bytes]":
     """Start a command as another user; `blob` is a binary of ours, in a folder that this user may not enter."""
     program = os.open(blob, os.O_PATH | os.O_CLOEXEC) if blob is not None and _is_binary(blob) else None
@@ -146,7 +168,8 @@ def _start_as(
     def start() -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(
             argv, executable=None if program is None else "/proc/self/fd/%d" % program,
-            pass_fds=() if program is None else (program,), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            pass_fds=() if program is None else (program,),
+            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, cwd="/", env=_ENVIRONMENT_OF_USER, start_new_session=True,
         )  # fmt: skip
         for kind, most in limits:

@@ -144,6 +144,12 @@ def _profile(agent: "Agent", args: "Fields") -> "Any":
         raise RequestError("bad_request", str(error), _SAME_VERSION)
 
 
+def _eval(agent: "Agent", args: "Fields") -> "Any":
+    from ..stacks import evaluate
+
+    return evaluate.run_eval(agent, args)
+
+
 def _job(name: str, module: str = "requests") -> "Callable[[Agent, Fields], Any]":
     """A request of `gconsole run`; its modules are imported by the first one."""
 
@@ -163,6 +169,7 @@ VERBS = {
     "clock_probe": _clock("probe"),
     "clock_stop": _clock_stop,
     "doctor": _doctor,
+    "eval": _eval,
     "job_begin": _job("begin"),
     "job_drop": _job("drop"),
     "job_files": _job("list_files"),

@@ -35,6 +35,8 @@ PLACES = {
     ("agent/bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
     ("proc/limited.py", "os.fork"): "a child that parses large input of a user, with limits of memory and CPU time",
     ("agent/linger.py", "os.fork"): "the agent detaches from its channel",
+    ("stacks/eval_program.py", "compile"): "an expression of `gconsole eval`, in the process of a rank",
+    ("stacks/eval_program.py", "eval"): "the same, where [agent] allow_eval is on; the agent itself never calls it",
     ("agent/bootstrap.py", "compile"): "the agent's own modules, out of the bundle whose SHA-256 was checked",
     ("agent/bootstrap.py", "exec"): "the same",
     ("agent/bootstrap.py", "marshal.dumps"): "the same, compiled, into a private cache (0700)",

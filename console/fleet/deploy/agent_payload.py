@@ -182,7 +182,7 @@ _CHUNK = 96 << 10
 #: Keys of [agent] that the agent itself reads.
 _SETTINGS = (
     "sample_interval_ms", "linger_s", "orphan_s", "buffer_bytes", "cpu_budget_pct", "cache_dir", "ephemeral",
-    "simulate_gpus",
+    "simulate_gpus", "allow_eval",
 )  # fmt: skip
 
 

@@ -1,0 +1,107 @@
+"""`gconsole eval`: one expression in the process of one rank, after a confirmation that names it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from ..text.sanitize import printable, printable_lines
+from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
+from .options import duration_option, json_option, load_target, require_confirmable, target
+from .terminal import print_text
+
+if TYPE_CHECKING:
+    from ..analysis.jobs import RankSummary
+    from .run_live import LiveFleet
+
+
+@click.command("eval")
+@target
+@click.argument("expression", metavar="EXPRESSION")
+@click.option("--rank", type=click.IntRange(0), required=True, help="The rank.")
+@click.option("--job", help="The job, if several have that rank.")
+@duration_option("--timeout", "timeout_s", default="5s", help="Wait this long for the main thread; at most 1 min.")
+@click.option("--yes", is_flag=True, help="Skip confirmation.")
+@json_option
+def eval_(
+    target: str, overrides: tuple[str, ...], expression: str, rank: int, job: str | None, timeout_s: float, yes: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Evaluate a Python expression in the process of one rank and print its value.
+
+    \b
+    gconsole eval hosts.toml --rank 5 'model.training'
+    gconsole eval hosts.toml --rank 5 'optimizer.param_groups[0]["lr"]'
+
+    Off unless [agent] allow_eval = true for the node, which needs gdb. The main thread evaluates it between two
+    bytecodes, with the variables of the innermost frame of the job's own code that has all its names; the job waits
+    meanwhile. Exit codes: 0 a value, 1 an exception, 3 not evaluated, 4 no node reachable.
+    """
+    require_confirmable(yes, f"evaluate an expression in rank {rank}")
+    if not 0.1 <= timeout_s <= 60:
+        raise click.BadParameter("from 0.1 s to 1 min", param_hint="--timeout")
+    from .run_live import connected
+
+    config = load_target(target, overrides)
+    if not any(node.agent.allow_eval for node in config.nodes):
+        raise click.UsageError(f"eval is off; set [agent] allow_eval = true in {printable(str(config.path or target))}")
+
+    async def run() -> int:
+        async with connected(config, black_box=True) as fleet:
+            chosen = _rank(fleet, rank, job)
+            where = f"rank {rank} of {printable(chosen.job)} ({chosen.node}, pid {chosen.pid})"
+            if not fleet.fleet.links[chosen.node].node.agent.allow_eval:
+                raise click.UsageError(f"eval is off on {chosen.node}; set allow_eval = true for it")
+            prompt = f"Evaluate in {where}? Its main thread pauses for it: {printable(expression)}\n"
+            if not (yes or await asyncio.to_thread(click.confirm, prompt, default=False, err=True)):
+                return EXIT_FINDING
+            return await _evaluate(fleet, chosen, expression, timeout_s, where, as_json)
+
+    return asyncio.run(run())
+
+
+def _rank(fleet: LiveFleet, number: int, job: str | None) -> RankSummary:
+    """The live process of a rank. Raises UsageError if there is none, or several; Exit(4) if no node is reachable."""
+    from ..monitor.hang import jobs_of
+    from ..report import coverage_code
+
+    if coverage_code(fleet.store) == EXIT_NOTHING:
+        print_text("gconsole: no node reachable", err=True)
+        raise click.exceptions.Exit(EXIT_NOTHING)
+    rows = [row for row in jobs_of(fleet.store).rows if row.rank == number and row.status == "present"]
+    if job is not None:
+        rows = [row for row in rows if row.job.startswith(job)]
+    if not rows:
+        raise click.UsageError(f"no live rank {number}" + (f" of job {job}" if job is not None else ""))
+    if len(rows) > 1:
+        places = printable(", ".join(f"{row.job} on {row.node} (pid {row.pid})" for row in rows[:8]))
+        raise click.UsageError(f"several processes are rank {number}; choose with --job: {places}")
+    return rows[0]
+
+
+async def _evaluate(
+    fleet: LiveFleet, rank: RankSummary, expression: str, timeout_s: float, where: str, as_json: bool
+) -> int:
+    """Evaluate, print, and publish what was done as a record; returns the exit code."""
+    from ..fleet.evaluation import Evaluated, RankProcess, evaluate
+    from ..text.documents import pretty
+
+    process = RankProcess(rank.node, rank.job, rank.rank or 0, rank.pid, rank.start_ticks)
+    answer = await evaluate(fleet.fleet.links, fleet.hub, process, expression, timeout_s)
+    if as_json:
+        print_text(pretty({"schema": "gconsole.eval/1", "node": rank.node, "pid": rank.pid, "rank": rank.rank,
+                           "job": rank.job, "answer": answer}), is_document=True)  # fmt: skip
+    elif isinstance(answer, Evaluated):
+        text = printable_lines(answer.text)
+        print_text(text if answer.outcome == "value" else f"{printable(answer.type)}: {text}")
+        place = f" at {printable(answer.place)}" if answer.place else ""
+        print_text(f"{where}{place}: {printable(answer.type)}; paused for {answer.paused_s:.1f} s at most", err=True)
+    else:
+        print_text(f"gconsole: not evaluated: {printable(answer.text)}", err=True)
+        if answer.try_:
+            print_text(f"  try: {printable(answer.try_)}", err=True)
+    if not isinstance(answer, Evaluated):
+        return EXIT_PARTIAL
+    return EXIT_OK if answer.outcome == "value" else EXIT_FINDING

@@ -1,0 +1,64 @@
+"""`gconsole eval` on the console's side: what it publishes, and results that a node makes up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gconsole.core.bus import Hub
+from gconsole.core.control import Control
+from gconsole.fleet.evaluation import Evaluated, RankProcess, evaluate
+from gconsole.records import Failure, Log
+from gconsole.transport.errors import AgentRefused
+
+RANK = RankProcess(node="node1", job="j", rank=5, pid=7, start_ticks=9)
+ANSWER = {"outcome": "value", "type": "bool", "text": "True", "place": "train.py:3 main", "paused_s": 0.2}
+
+
+class Link:
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def request(self, verb: str, args: dict[str, Any], deadline_s: float) -> Any:
+        assert (verb, args["pid"], args["start_ticks"]) == ("eval", 7, 9)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def evaluated(answer: Any, expression: str = "model.training") -> tuple[Evaluated | Failure, list[Log]]:
+    async def run() -> tuple[Evaluated | Failure, list[Log]]:
+        hub, published = Hub(), []
+        hub.subscribe(published.extend)
+        result = await evaluate({"node1": Link(answer)}, hub, RANK, expression, 5.0)
+        await asyncio.sleep(0)
+        return result, published
+
+    return asyncio.run(run())
+
+
+def test_every_evaluation_is_a_record_before_and_after_without_secrets():
+    result, published = evaluated(ANSWER, "login(token='abcdefgh')")
+    assert result.text == "True"
+    assert [(record.source, record.rank, record.pid, record.job) for record in published] == [("eval", 5, 7, "j")] * 2
+    assert published[0].text == "expression sent to rank 5 on node1, pid 7: login(token=***)"
+    assert published[1].text == "expression in rank 5 on node1, pid 7: value of type bool"
+
+
+def test_refusal_of_the_node_is_a_failure_and_a_record():
+    result, published = evaluated(AgentRefused("no_debugger", "/usr/bin/gdb is not installed on this node", "x"))
+    assert isinstance(result, Failure)
+    assert published[1].text.endswith("/usr/bin/gdb is not installed on this node")
+
+
+@pytest.mark.parametrize("answer", [None, [], {**ANSWER, "text": "x" * 40_000}, {**ANSWER, "outcome": "other"}])
+def test_invalid_result_is_a_failure(answer: Any):
+    result, _ = evaluated(answer)
+    assert isinstance(result, Failure)
+    assert result.name == "no_answer"
+
+
+def test_no_client_of_the_control_protocol_can_evaluate():
+    assert not [name for name in dir(Control) if "eval" in name]
