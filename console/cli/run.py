@@ -186,22 +186,23 @@ async def status(target: str, overrides: tuple[str, ...], job: str | None, as_js
 @_job
 @click.option("--rank", "ranks", metavar="0-3,7", help="Only these ranks.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only matching lines.")
-@click.option("--tail", type=click.IntRange(1), help="Only the last N lines of each rank.")
+@click.option("--tail", type=click.IntRange(1), help="Only the last N lines of all ranks together.")
+@click.option("--times", is_flag=True, help="Print when each line was written, by the clock of its node.")
 @click.option("--fold/--no-fold", default=True, show_default=True, help="Merge identical lines of several ranks.")
 @click.option("--follow", is_flag=True, help="Follow output until the job ends.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file.  [default: stdout]")
 @in_event_loop
 async def logs(
     target: str, overrides: tuple[str, ...], job: str, ranks: str | None, pattern: str | None, tail: int | None,
-    fold: bool, follow: bool, output: Path | None,
+    times: bool, fold: bool, follow: bool, output: Path | None,
 ) -> int:  # fmt: skip
-    """Print the output of all ranks as one stream: `[0-63] loss 2.31`.
+    """Print the output of all ranks in the order written: `[0-63] loss 2.31`, `[5 stderr] UserWarning: …`.
 
     Exit codes: 0 complete, 3 some nodes could not be read.
     """
     from .run_live import LineFilter
 
-    lines = LineFilter(tail, _ranks(ranks), _pattern(pattern), fold)
+    lines = LineFilter(tail, _ranks(ranks), _pattern(pattern), fold, times)
     from ..text import atomic_files
     from .run_live import live, stream
 

@@ -22,7 +22,7 @@ from ..core.store import Store
 from ..fleet import job_requests
 from ..fleet.fleet import Fleet
 from ..launch.format import stop_words
-from ..launch.output_fold import JobOutput, LineFold, interleave
+from ..launch.output_fold import Folded, JobOutput, LineFold
 from ..launch.state import JobStatus, PendingStops, job_status
 from ..monitor import headless
 from ..monitor.coverage import is_settled
@@ -30,6 +30,7 @@ from ..monitor.finding_tracker import FindingTracker
 from ..records import Failure
 from ..runtime.console import Console
 from ..text import atomic_files
+from ..text.format import clock_time_ms
 from ..text.format import size as size_text
 from ..text.sanitize import printable
 from .terminal import print_text
@@ -101,12 +102,18 @@ DRAIN_S = 2.0
 
 
 class LineFilter(msgspec.Struct, frozen=True):
-    """Which lines to print, and whether to merge identical ones."""
+    """Which lines to print, and how."""
 
-    tail: int | None = None
+    tail: int | None = None  # of all lines that were written before
     ranks: frozenset[int] | None = None  # None: all ranks, and launchers
     pattern: re.Pattern[str] | None = None
     fold: bool = True
+    times: bool = False  # with the instants at which they were written
+
+    @property
+    def fetched(self) -> int | None:
+        """Lines of each rank to read; with a pattern all, because the last matching ones may be anywhere."""
+        return self.tail if self.pattern is None else None
 
 
 class FoldedOutput(JobOutput):
@@ -120,16 +127,35 @@ class FoldedOutput(JobOutput):
 
     def write_due(self, *, everything: bool = False) -> bool:
         """Write lines whose merge window has passed (or all); returns whether new lines had arrived."""
-        new, self.lines = self.lines, {}
+        has_new = bool(self.lines)
+        lines = self._due(everything=everything)
+        self._write_lines(lines)
+        return has_new
+
+    def write_earlier(self) -> None:
+        """Write what had been written before: the last `tail` lines of all ranks together."""
+        lines = self._due(everything=True)
+        self._write_lines(lines[-self._filter.tail :] if self._filter.tail is not None else lines)
+
+    def _due(self, *, everything: bool) -> list[Folded]:
         now_s = time.monotonic()
-        pattern, add = self._filter.pattern, self._fold.add
-        for writer, line in interleave(new):
-            if pattern is None or pattern.search(line):
-                add(writer, printable(line), now_s)
-        lines = self._fold.format_due(now_s, everything=everything)
+        due: list[Folded] = []
+        for line in self.pop_lines():
+            if self._filter.pattern is None or self._filter.pattern.search(line.text):
+                self._fold.add(line.writer, printable(line.text), now_s, stream=line.stream, at_ns=line.at_ns)
+                if not self._filter.fold:
+                    due += self._fold.lines(now_s, everything=True)
+        return due + self._fold.lines(now_s, everything=everything)
+
+    def _write_lines(self, lines: Sequence[Folded]) -> None:
         if lines:
-            self._write("\n".join(lines))
-        return bool(new)
+            self._write("\n".join(map(self._format, lines)))
+
+    def _format(self, line: Folded) -> str:
+        instant = ""
+        if self._filter.times:
+            instant = f"{clock_time_ms(line.at_ns) if line.at_ns is not None else '-':<12} "
+        return f"{instant}[{line.who}] {line.text}"
 
 
 async def stream(
@@ -140,7 +166,8 @@ async def stream(
     unsubscribe = fleet.hub.subscribe(output.collect)
     try:
         nodes = [line.node for line in view.lines if line.now is not None]
-        failures = await fleet.fleet.follow_job(view.ordered.job, nodes, lines.tail, follow)
+        failures = await fleet.fleet.follow_job(view.ordered.job, nodes, lines.fetched, follow)
+        output.write_earlier()
         if follow:
             await _until_over(fleet, view.ordered.job, output)
         output.write_due(everything=True)

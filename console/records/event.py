@@ -38,6 +38,9 @@ class Log(Record, tag="log", kw_only=True):
     at: Int | None = None  # time of a kernel message, about: CLOCK_REALTIME of the node, ns
     is_earlier: bool = False  # of the time before the agent started
     is_over: bool = False  # the message says that the fault has ended
+    stream: Literal["stdout", "stderr"] | None = None  # of output of a job; None: unknown, or both in one file
+    written_lines: tuple[Count, ...] = ()  # output of a job: numbers of consecutive lines written by one instant
+    written_at: tuple[Int, ...] = ()  # these instants, CLOCK_REALTIME of the node, ns; empty if they are unknown
 
 
 class Mark(Record, tag="mark", kw_only=True):

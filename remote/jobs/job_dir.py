@@ -6,6 +6,7 @@ supervisor.json  pid and start time of the supervisor, written by itself
 exit.json        how the job ended, written last by the supervisor
 stop.json        a stop was requested; the job's end is then `stopped`
 config/          training configurations that were adjusted to this job
+writes.log       when the outputs were written, see write_times
 output.log       output of the command; ranks/*/attempt_*/LOCAL_RANK/*.log if each rank has files
 """
 

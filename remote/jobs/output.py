@@ -6,6 +6,7 @@ import re
 
 from ..proc.output_files import SHARED_TAIL_BYTES, TAIL_BYTES, OutputFile
 from . import job_dir
+from .write_times import WriteTimesReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def _in_order(path: str) -> "tuple[str, bool, str]":
     return place, name != "stdout.log", name
 
 
+def stream_of(path: str) -> "str | None":
+    """stdout or stderr, for a file that has only one of them."""
+    return {"stdout.log": "stdout", "stderr.log": "stderr"}.get(os.path.basename(path))
+
+
 def tail_offset(path: str, lines: int) -> int:
     """The offset of the last `lines` lines of a file, within its last 8 MiB."""
     with open(path, "rb") as f:
@@ -79,7 +85,7 @@ def last_outputs(folder: "JobFolder", spec: "Fields", process: "Fields") -> "Ite
         yield "output", {
             "job": spec["job"], "attempt": int(match.group(1)) if match else 0, "rank": rank,
             "pid": process["pid"], "start_ticks": process["start_ticks"],
-            "stream": ("stdout" if path.endswith("stdout.log") else "stderr") if match else "file",
+            "stream": (stream_of(path) or "stderr") if match else "file",
             "path": path, "status": "ok", "reason": None, "try_": "", "text": text, "size": size,
             "written_at": changed_ns,
         }  # fmt: skip
@@ -114,6 +120,7 @@ class Follower(object):
     def __init__(self, folder: "JobFolder", spec: "Fields", tail: "int | None" = None) -> None:
         self.folder, self.spec = folder, spec
         self._readers: dict[str, LineReader] = {}
+        self._times = WriteTimesReader(folder.path)
         self._add(tail)
 
     def catch_up(self, tail: int) -> None:
@@ -130,11 +137,18 @@ class Follower(object):
         self._add(None)
         facts: list[Fact] = []
         for reader in self._readers.values():
+            offset = reader.offset
             data = reader.read(whole)
-            for piece in _pieces(data):
+            if data:
+                self._times.read()  # after the output: its entries are written later
+            for begin, piece in _pieces(data):
+                runs = list(self._times.runs(reader.path, offset + begin, piece))
                 text = piece.decode("utf-8", "backslashreplace")
-                fields = {"source": "job", "job": self.spec["job"], "rank": reader.rank, "text": text}
-                facts.append(("log", fields))
+                facts.append(("log", {
+                    "source": "job", "job": self.spec["job"], "rank": reader.rank, "text": text,
+                    "stream": stream_of(reader.path), "written_lines": [lines for lines, _ in runs],
+                    "written_at": [at_ns for _, at_ns in runs],
+                }))  # fmt: skip
         return facts
 
     def _add(self, tail: "int | None") -> None:
@@ -143,12 +157,15 @@ class Follower(object):
                 self._readers[path] = LineReader(path, rank, tail_offset(path, tail) if tail is not None else 0)
 
 
-def _pieces(data: bytes) -> "Iterator[bytes]":
-    """`data` split at line ends into pieces of about RECORD_BYTES."""
-    while len(data) > RECORD_BYTES:
-        end = data.rfind(b"\n", 0, RECORD_BYTES)
-        end = end if end > 0 else RECORD_BYTES
-        yield data[:end]
-        data = data[end:].lstrip(b"\n") if data[end : end + 1] == b"\n" else data[end:]
-    if data:
-        yield data
+def _pieces(data: bytes) -> "Iterator[tuple[int, bytes]]":
+    """(offset, piece): `data` split at line ends into pieces of about RECORD_BYTES."""
+    begin = 0
+    while len(data) - begin > RECORD_BYTES:
+        end = data.rfind(b"\n", begin, begin + RECORD_BYTES)
+        end = end if end > begin else begin + RECORD_BYTES
+        yield begin, data[begin:end]
+        begin = end
+        while data[begin : begin + 1] == b"\n":
+            begin += 1
+    if begin < len(data):
+        yield begin, data[begin:]

@@ -16,7 +16,7 @@ import time
 
 from ..kernel.log import KernelLog
 from ..proc.procfs import ProcFs, read_text
-from . import terminate_processes
+from . import terminate_processes, write_times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ _KERNEL = re.compile(r"Killed process \d+|NVRM: Xid")
 #: The modules that the program consists of; packages first, as {name below the agent's package: is a package}.
 _MODULES = (
     ("", True), ("jobs", True), ("kernel", True), ("proc", True),
-    ("jobs.terminate_processes", False), ("jobs.supervisor", False), ("kernel.log", False), ("proc.procfs", False),
+    ("jobs.terminate_processes", False), ("jobs.write_times", False), ("jobs.supervisor", False),
+    ("kernel.log", False), ("proc.procfs", False),
 )  # fmt: skip
 _MAIN = """import os
 import sys
@@ -89,9 +90,11 @@ def main(folder: str) -> None:
         "pid": os.getpid(), "start_ticks": ProcFs().stat(os.getpid()).start_ticks, "started": int(time.time() * 1e9),
         "boot_id": read_text("/proc/sys/kernel/random/boot_id"),
     })  # fmt: skip
+    writes = write_times.WriteTimes(folder)  # a thread: only after the last fork with a preexec_fn
     first = commands.wait()
     ended = time.time()
     _terminate_leftovers(commands)
+    writes.close()
     code = first.returncode if first.returncode >= 0 else None
     killed_by = -first.returncode if first.returncode < 0 else None
     reasons = [] if code == 0 else _failed_rank(folder, first.order) + _kernel_reasons(oom_kills, began)

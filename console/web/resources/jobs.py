@@ -8,7 +8,7 @@ import msgspec
 
 from ...config.model import Change
 from ...core.job_protocol import NodeStop, is_away
-from ...launch.output_fold import JobOutput, LineFold, Writer, interleave
+from ...launch.output_fold import JobOutput, LineFold, OutputLine
 from ...launch.state import JobStatus, PendingStops, job_status, job_statuses
 from ...monitor.hang import jobs_of
 from ...records import Failure, Job, JobNode, JobState, Log
@@ -191,7 +191,7 @@ class Logs(msgspec.Struct):
 
 @operation("GET", "/jobs/{id}/logs", name_pattern=JOB_NAME)
 async def get_logs(context: WebContext, request: OperationRequest[LogsRequest]) -> Logs:
-    """Last lines of all ranks, interleaved, equal lines once."""
+    """Last lines of all ranks in the order written, equal lines once."""
     view = started_job(context, request.name)
     wanted = request.parameters
     output = JobOutput(view, None if wanted.rank is None else (wanted.rank,))
@@ -204,16 +204,17 @@ async def get_logs(context: WebContext, request: OperationRequest[LogsRequest]) 
             unsubscribe()
     missing = {line.node: line.why for line in view.lines if line.now is None}
     missing |= {node: failure.text for node, failure in failures.items()}
-    lines = _formatted(output.lines, view.ordered.world_size, wanted)
+    lines = _formatted(output.pop_lines(), view.ordered.world_size, wanted)
     return Logs(request.name, lines[-MAX_LINES:], max(0, len(lines) - MAX_LINES), missing)
 
 
-def _formatted(output: dict[Writer, list[str]], world_size: int, wanted: LogsRequest) -> list[str]:
+def _formatted(output: list[OutputLine], world_size: int, wanted: LogsRequest) -> list[str]:
     """The lines of all writers with `contains`, each after its writers."""
-    lines = [(writer, printable(line)) for writer, line in interleave(output) if wanted.contains in line]
-    if not wanted.fold:
-        return [f"[{writer}] {line}" for writer, line in lines]
-    fold = LineFold(world_size, 0.0)
-    for writer, line in lines:
-        fold.add(writer, line, 0.0)
-    return fold.format_due(0.0, everything=True)
+    lines = [line for line in output if wanted.contains in line.text]
+    fold = LineFold(world_size if wanted.fold else 1, 0.0)
+    formatted = []
+    for line in lines:
+        fold.add(line.writer, printable(line.text), 0.0, stream=line.stream)
+        if not wanted.fold:
+            formatted += fold.format_due(0.0, everything=True)
+    return formatted + fold.format_due(0.0, everything=True)

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gconsole.core.store import Store
-from gconsole.launch.output_fold import JobOutput, LineFold, interleave
+from gconsole.launch.output_fold import JobOutput, LineFold, OutputLine, in_order
 from gconsole.launch.state import job_status
 from gconsole.records import Job, Log
 
 
 def folded(lines, writers, everything=True):
     fold = LineFold(writers, 1.0)
-    for writer, line in interleave(lines):
-        fold.add(writer, line, 0.0)
+    for line in in_order([OutputLine(writer, text) for writer, texts in lines.items() for text in texts]):
+        fold.add(line.writer, line.text, 0.0)
     return fold.format_due(0.0, everything=everything)
 
 
@@ -82,5 +82,37 @@ def test_only_output_of_the_job_from_its_own_nodes_is_collected():
     for output in (everything, one_rank):
         output.collect(logs)
     lines = ["n1 job train", "end"]
-    assert everything.lines == {0: lines, 1: lines, "n1": lines}
-    assert one_rank.lines == {1: lines}
+    assert everything.pop_lines() == [OutputLine(writer, line) for line in lines for writer in (0, 1)] + [
+        OutputLine("n1", line) for line in lines
+    ]
+    assert one_rank.pop_lines() == [OutputLine(1, line) for line in lines]
+    assert one_rank.pop_lines() == []
+
+
+def test_lines_are_in_the_order_written_and_streams_are_told_apart():
+    out = [OutputLine(0, "a", "stdout", 10), OutputLine(0, "c", "stdout", 30)]
+    err = [OutputLine(0, "b", "stderr", 20), OutputLine(1, "b", "stderr", 21)]
+    fold = LineFold(2, 1.0)
+    for line in in_order(out + err):
+        fold.add(line.writer, line.text, 0.0, stream=line.stream, at_ns=line.at_ns)
+    fold.add(0, "b", 0.0, stream="stdout")
+    assert [(line.who, line.text, line.at_ns) for line in fold.lines(0.0, everything=True)] == [
+        ("0", "a", 10), ("0-1 stderr", "b", 20), ("0", "c", 30), ("0", "b", None)
+    ]  # fmt: skip
+
+
+def test_clock_that_steps_back_does_not_reorder_the_lines_of_a_stream():
+    lines = [OutputLine(0, "first", "stdout", 50), OutputLine(0, "second", "stdout", 40), OutputLine(0, "third")]
+    assert in_order(lines[:2]) == lines[:2]
+
+
+def test_instants_of_a_record_cover_its_lines_and_no_more():
+    store = Store()
+    store.apply([Job(
+        node="n1", job="train", command=("t.py",), launcher="env", nodes=("n1",), procs_per_node=1, gpus_per_node=0,
+        world_size=1, master_addr="", master_port=1, created=1,
+    )])  # fmt: skip
+    output = JobOutput(job_status(store, "train"))
+    output.collect([Log(node="n1", source="job", job="train", rank=0, text="a\nb\nc", stream="stdout",
+                        written_lines=(2, 10**15), written_at=(5, 7))])  # fmt: skip
+    assert [line.at_ns for line in output.pop_lines()] == [5, 5, 7]

@@ -274,9 +274,11 @@ def test_long_unterminated_line_is_emitted_before_its_end(tmp_path):
 
 def test_long_output_is_split_without_losing_lines():
     lines = [b"line %d" % number for number in range(20_000)]
-    pieces = list(output._pieces(b"\n".join(lines)))
+    data = b"\n".join(lines)
+    pieces = list(output._pieces(data))
     assert len(pieces) > 2
-    assert b"\n".join(pieces).split(b"\n") == lines
+    assert b"\n".join(piece for _, piece in pieces).split(b"\n") == lines
+    assert all(data[begin : begin + len(piece)] == piece for begin, piece in pieces)
 
 
 @pytest.mark.slow

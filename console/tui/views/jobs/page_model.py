@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....launch.output_fold import Folded, JobOutput, LineFold, Writer, interleave
+from ....launch.output_fold import Folded, JobOutput, LineFold, Writer
 from ....launch.state import JobNodeStatus, JobStatus
 from ....present.spans import BY_WEIGHT, GLYPHS, Line, Span, Status, cut, state_word
 from ....records import Log
@@ -169,9 +169,8 @@ class JobLog(NumberedLog[Folded, LogLine]):
     def add(self, records: Sequence[Log], now_s: float) -> None:
         """Add output records, oldest first; `now_s` is any monotonic clock, in seconds."""
         self._output.collect(records)
-        new, self._output.lines = self._output.lines, {}
-        for writer, line in interleave(new):
-            self._fold.add(writer, line if len(line) <= LONGEST else line[:LONGEST], now_s)
+        for line in self._output.pop_lines():
+            self._fold.add(line.writer, line.text[:LONGEST], now_s, stream=line.stream)
         self.append(self._fold.lines(now_s))
 
     def add_note(self, text: str) -> None:
@@ -180,7 +179,7 @@ class JobLog(NumberedLog[Folded, LogLine]):
 
     def row(self, number: int) -> LogLine:
         """The line of that number."""
-        return LogLine(number, *self.items[number - self.first])
+        return LogLine(number, *self.items[number - self.first][:3])
 
 
 def _ranks(entry: RowInContext[LogLine]) -> Value:
