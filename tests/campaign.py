@@ -86,8 +86,9 @@ def parts() -> dict[str, Part]:
             [["-m", "tests.faults.soak", "--for", "420"]],
         ),
         "fuzz": Part(
-            "every parser of external input, ten minutes each",
-            {name: ["-m", "tests.fuzz", name, "--seconds", "600"] for name in TARGETS},
+            "every parser of external input, ten minutes each; 10^8 random inputs over all of them in 2.5 hours",
+            {name: ["-m", "tests.fuzz", name, "--seconds", "600"] for name in TARGETS}
+            | {"10^8 inputs": ["-m", "tests.fuzz.long_run"]},
             [["-m", "tests.fuzz", name, "--seconds", "120"] for name in TARGETS],
         ),
         "keys": Part(

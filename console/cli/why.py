@@ -107,7 +107,7 @@ def _profiles_in(path: Path) -> list[RankProfile]:
 
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[RankProfile])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{path}: {error}", param_hint="--against") from error
 
 

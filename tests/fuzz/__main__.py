@@ -41,7 +41,7 @@ class FuzzResult:
 def run(target: Target, seconds: int) -> FuzzResult:
     """Fuzz one target."""
     if importlib.util.find_spec("atheris") is None:
-        return _at_random(target, seconds)
+        return at_random(target, seconds)
     folder = PLACE / target.name
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
@@ -68,18 +68,22 @@ def _failure_summary(output: str) -> str:
     return "\n".join([*lines[start : start + 15], kept])
 
 
-def _at_random(target: Target, seconds: int) -> FuzzResult:
-    draw, seeds, inputs, began = random.Random(), target.seeds(), 0, time.monotonic()
-    while time.monotonic() - began < seconds:
-        data = varied(draw.choice(seeds), draw)[: target.most]
-        inputs += 1
-        try:
-            target.read(data)
-        except Exception:  # any exception is a failure
-            kept = PLACE / target.name
-            kept.mkdir(parents=True, exist_ok=True)
-            (kept / f"failed-{inputs}").write_bytes(data)
-            return FuzzResult(target.name, inputs, time.monotonic() - began, "random", traceback.format_exc(limit=-4))
+def at_random(target: Target, seconds: float, most: int | None = None) -> FuzzResult:
+    """Mutate valid inputs, and those that once failed, at random; at most that many."""
+    draw, inputs, began = random.Random(), 0, time.monotonic()
+    seeds = target.seeds() + [path.read_bytes() for path in sorted((FOUND / target.name).glob("*"))]
+    while time.monotonic() - began < seconds and (most is None or inputs < most):
+        for _ in range(32):  # between looks at the clock
+            data = varied(draw.choice(seeds), draw)[: target.most]
+            inputs += 1
+            try:
+                target.read(data)
+            except Exception:  # any exception is a failure
+                kept = PLACE / target.name
+                kept.mkdir(parents=True, exist_ok=True)
+                (kept / f"failed-{os.getpid()}-{inputs}").write_bytes(data)
+                reason = traceback.format_exc(limit=-4)
+                return FuzzResult(target.name, inputs, time.monotonic() - began, "random", reason)
     return FuzzResult(target.name, inputs, time.monotonic() - began, "random")
 
 

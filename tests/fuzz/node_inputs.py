@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -23,10 +21,10 @@ from gconsole_remote.kernel import faults, fold, log
 from gconsole_remote.nvml import events
 from gconsole_remote.proc import job_id, programs, rank_variables
 from gconsole_remote.proc.environ import EnvironReader
-from gconsole_remote.proc.procfs import ProcFs, Stat, Status, command_line
+from gconsole_remote.proc.procfs import Stat, Status, command_line
 from gconsole_remote.stacks import connections
 
-from .sent_session import MEMORY
+from .places import MemoryProcFs, folder_with
 
 PID = 7
 _STAT = b"7 (%s) S 1 7 7 0 -1 4194304 100 0 0 0 5 3 0 0 20 0 3 0 4242 1000 50 " + b"0 " * 30
@@ -36,23 +34,12 @@ _MAPPED = b"7f00-7f01 r-xp 00000000 00:01 5 /"
 _UNIX = b"Num       RefCount Protocol Flags    Type St Inode Path\n"
 
 
-@contextlib.contextmanager
-def fake_proc(**files: bytes) -> Iterator[ProcFs]:
-    """A /proc with one process, `PID`, whose files have this content; `net__unix` is net/unix."""
-    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as root:
-        for name, data in files.items():
-            path = Path(root) / str(PID) / name.replace("__", "/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        yield ProcFs(root)
-
-
 def read_environment(data: bytes) -> None:
     """Environment and arguments of a process, separated by an empty variable: rank, job, launcher, GPU, libraries."""
     environ, _, cmdline = data.partition(b"\0\0")
-    with fake_proc(environ=environ, cmdline=cmdline, status=_STATUS, stat=_STAT % b"python") as procfs:
-        env, _ = EnvironReader(procfs, (*rank_variables.VARIABLES, *collect.VARIABLES)).static(PID)
-        argv = procfs.argv(PID)
+    procfs = MemoryProcFs(environ=environ, cmdline=cmdline)
+    env, _ = EnvironReader(procfs, (*rank_variables.VARIABLES, *collect.VARIABLES)).static(PID)
+    argv = procfs.argv(PID)
     command_line(argv)
     programs.launcher_of(argv, "python")
     programs.child_role(argv, "python")
@@ -89,13 +76,13 @@ def environment_seeds() -> list[bytes]:
 def read_proc(data: bytes) -> None:
     """Names that a process may choose, in tables of the kernel: its own, those of sockets and of mapped files."""
     line = b"0000000000000000: 00000002 00000000 00010000 0001 01 4711 @"
-    with fake_proc(
+    procfs = MemoryProcFs(
         net__unix=_UNIX + line + data + b"\n" + line + b"rank\n", cmdline=data, status=_OWN_STATUS,
         maps=_MAPPED + data.replace(b"\0", b"") + b"\n" + _MAPPED + b"x/libnccl.so.2.27.3\n",
-    ) as procfs:  # fmt: skip
-        assert sockets.find_listeners(procfs, PID, 4711), "a forged line hides the socket"
-        nccl_version.loaded_version(procfs, PID)
-        procfs.argv(PID)
+    )  # fmt: skip
+    assert sockets.find_listeners(procfs, PID, 4711), "a forged line hides the socket"
+    nccl_version.loaded_version(procfs, PID)
+    procfs.argv(PID)
     comm = data[:15]
     stat = Stat(_STAT % comm)
     assert (stat.ppid, stat.start_ticks, stat.threads) == (1, 4242, 3)
@@ -126,10 +113,8 @@ def read_tools(data: bytes) -> None:
         service_faults.service_fault(entry.word("_SYSTEMD_UNIT"), entry.text)
         service_faults.unit_fault(entry.word("UNIT"), entry.text)
     boots.boot_of_journal(entries)
-    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
-        (Path(folder) / "wtmp").write_bytes(data)
-        with contextlib.suppress(ValueError):
-            boots.last_boot(boots.read_wtmp(f"{folder}/wtmp"), 1e9)
+    with folder_with("wtmp", data) as folder, contextlib.suppress(ValueError):
+        boots.last_boot(boots.read_wtmp(f"{folder}/wtmp"), 1e9)
     messages = [message for message in map(log.parse_message, data.split(b"\n")) if message is not None]
     messages += [(float(number), line, True) for number, line in enumerate(text.split("\n"))]
     folded = fold.FaultFold()

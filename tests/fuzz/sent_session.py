@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import tempfile
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,14 +14,14 @@ from gconsole.session.format.layout import Session, SessionError, write_checked
 from gconsole.session.format.manifest import MANIFEST, CompactedRange, pieces, read_manifest
 from gconsole.session.manage.compact import compact
 
-#: In memory, because hundreds of files per second are written.
-MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+from .places import scratch
+
 RECORDS = 40
 
 
 def read_parquet(data: bytes) -> None:
     """Read arrival times and records: everything returned is a valid record."""
-    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
+    with scratch() as folder:
         for name, content in _sound().items():
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +52,7 @@ def parquet_seeds() -> list[bytes]:
 @functools.cache
 def _sound() -> dict[str, bytes]:
     """The files of a session without segments, one of which is Parquet."""
-    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
+    with scratch() as folder:
         session = Session(Path(folder, "night"))
         writer.write_session(session, [
             Gpu(node="n1", agent="a", seq=seq, t=seq, mono=seq, rx=seq, uuid="GPU-0", index=0, util_pct=seq,

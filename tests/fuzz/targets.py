@@ -6,14 +6,11 @@ import base64
 import contextlib
 import json
 import lzma
-import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import msgspec
 
@@ -37,7 +34,9 @@ from gconsole_remote.stacks import py_spy, pystack
 
 from .conversation import CAPTURE, HELLO, FuzzedConversation
 from .node_inputs import NODE_INPUTS
-from .sent_session import MEMORY, parquet_seeds, read_parquet
+from .places import folder_with, in_this_process, scratch
+from .process_inputs import PROCESS_INPUTS
+from .sent_session import parquet_seeds, read_parquet
 
 TESTS = Path(__file__).parents[1]
 FLIGHT = TESTS / "unit/comms/recorded"
@@ -208,7 +207,11 @@ def _pyspy_seeds() -> list[bytes]:
 
 def read_dumps(data: bytes) -> None:
     """A folder with one py-spy dump, JSON or text, as `gconsole diagnose` reads it."""
-    with _folder("node1.rank3.txt", data) as folder, contextlib.suppress(py_spy_dumps.NoDumps):
+    with (
+        folder_with("node1.rank3.txt", data) as folder,
+        in_this_process(py_spy_dumps),
+        contextlib.suppress(py_spy_dumps.NoDumps),
+    ):
         for record in py_spy_dumps.records_of(folder).records:
             encode(record)
 
@@ -224,7 +227,7 @@ def read_flight(data: bytes) -> None:
         flight_recorder.parse(data, time.monotonic() + 5.0)
     except flight_recorder.BadDump:
         return
-    with _folder("rank_3", data) as folder:
+    with folder_with("rank_3", data) as folder, in_this_process(collectives):
         for fact in collectives.import_folder(folder).records:
             encode(fact)
 
@@ -238,7 +241,7 @@ def read_library(data: bytes) -> None:
     for parse in (nccl_ras.parse, nccl_log.parse_log, nccl_log.parse_inspector):
         with contextlib.suppress(nccl_ras.BadRasResponse):
             parse(data)
-    with _folder("rank_3.log", data) as folder:
+    with folder_with("rank_3.log", data) as folder, in_this_process(collectives):
         for fact in collectives.import_folder(folder).records:
             encode(fact)
 
@@ -263,22 +266,13 @@ def _library_seeds() -> list[bytes]:
 
 def read_outputs(data: bytes) -> None:
     """Output of a rank and of its launcher, as `gconsole diagnose` reads a folder of logs."""
-    with _folder("rank_3.log", data) as folder:
+    with folder_with("rank_3.log", data) as folder:
         (folder / "slurm-1.out").write_bytes(data[: len(data) // 2])
-        with mock.patch.object(outputs, "read_each", _read_here):  # an error of a child would be a line
+        with in_this_process(outputs):
             attempts = outputs.import_outputs(folder, "fuzzed").attempts
         for attempt in attempts:
             verdict = diagnose_crash(attempt)
             assert verdict is None or len(msgspec.json.encode(verdict)) < 1 << 20
-
-
-def _read_here(paths: Sequence[Path], read: Callable[[Path], Any], type_: Any) -> Iterator[tuple[Path, Any]]:
-    """As `read_each`, in this process; what a file may fail with is a failure of it."""
-    for path in paths:
-        try:
-            yield path, msgspec.msgpack.decode(msgspec.msgpack.encode(read(path)), type=type_)
-        except (OSError, ValueError) as error:
-            yield path, FileFailure(str(error))
 
 
 def _outputs_seeds() -> list[bytes]:
@@ -314,7 +308,7 @@ def _segment_seeds() -> list[bytes]:
 
 def read_import(data: bytes) -> None:
     """`gconsole sessions import FILE`: a session as one JSON document, or NDJSON records."""
-    with _folder("night.json", data) as folder:
+    with folder_with("night.json", data) as folder:
         try:
             session, _ = import_file(folder / "night.json", None, folder / "sessions")
         except (SessionError, ndjson.RecordFileError):
@@ -350,16 +344,9 @@ def _meta_seeds() -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _folder(name: str, data: bytes) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
-        (Path(folder) / name).write_bytes(data)
-        yield Path(folder)
-
-
-@contextlib.contextmanager
 def _session(segment: bytes) -> Iterator[Session]:
-    with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
-        session = Session(Path(folder) / "night")
+    with scratch() as folder:
+        session = Session(folder / "night")
         session.segments_folder.mkdir(parents=True)
         session.segment(1).write_bytes(segment)
         yield session
@@ -381,6 +368,6 @@ TARGETS = {
         Target("parquet", "Parquet of an untrusted session", read_parquet, parquet_seeds, most=32_768),
         Target("import", "a session as JSON or NDJSON, imported", read_import, _import_seeds),
         Target("meta", "session.json, and clock probe packets", read_meta, _meta_seeds, most=4_096),
-        *(Target(name, *parts, most=8_192) for name, parts in NODE_INPUTS.items()),
+        *(Target(name, *parts, most=8_192) for name, parts in (NODE_INPUTS | PROCESS_INPUTS).items()),
     )
 }

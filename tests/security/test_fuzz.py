@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[2]))  # `tests.fuzz` does not depend on a conftest
 
+from tests.fuzz.__main__ import FuzzResult
+from tests.fuzz.long_run import Progress
 from tests.fuzz.mutate import varied
 from tests.fuzz.targets import FOUND, TARGETS
 
@@ -34,3 +36,16 @@ def test_arbitrary_input_raises_only_declared_errors(name: str) -> None:
         target.read(varied(seed, random.Random(number)) if plain is None else plain)
 
     tried()
+
+
+def test_long_run_gives_slow_targets_their_time_and_fast_ones_a_tenth_of_the_inputs() -> None:
+    progress = Progress(goal=1000, hours=len(TARGETS) / 3600, workers=1)
+    rates = {name: 3 if name in ("parquet", "segment") else 30 for name in TARGETS}
+    while (name := progress.next_target(set())) is not None:
+        progress.add(FuzzResult(name, min(rates[name], 100 - progress.inputs[name]), 0.5, "random"))
+    assert {name: progress.inputs[name] for name in ("parquet", "segment", "record")} == {
+        "parquet": 6, "segment": 6, "record": 60,
+    }  # fmt: skip
+    assert sum(progress.inputs.values()) >= 1000
+    progress.add(FuzzResult("wire", 1, 0.1, "random", "it failed"))
+    assert [failed.name for failed in progress.failures] == ["wire"]

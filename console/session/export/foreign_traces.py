@@ -8,10 +8,11 @@ bound over time. Times are read and written exactly: `ts` is decimal microsecond
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, TypeGuard, cast
 
 import msgspec
 
@@ -29,6 +30,8 @@ MOST_BYTES: Final = 1 << 30
 GRID_NS: Final = 10_000_000
 #: ns (2001). Later instants are CLOCK_REALTIME, earlier ones of a clock that begins at boot.
 EARLIEST_REAL_NS: Final = 10**18
+#: µs. Times beyond are not times: the year is 33,658.
+MOST_US: Final = 10**18
 #: Points of the counter of the error bound, per trace.
 _BOUND_POINTS: Final = 200
 
@@ -142,7 +145,7 @@ def _bytes_of(path: Path) -> bytes:
         file.seek(0)
         try:
             data = (gzip.GzipFile(fileobj=file) if head == b"\x1f\x8b" else file).read(MOST_BYTES + 1)
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise SessionError(f"{path}: {error}") from error
     if len(data) > MOST_BYTES:
         raise SessionError(f"{path}: larger than {MOST_BYTES >> 30} GiB")
@@ -160,12 +163,17 @@ def _decoded(path: Path, data: bytes) -> _Document:
         if isinstance(document, list):
             document = {"traceEvents": document}
         return msgspec.convert(document, _Document, strict=False)
-    except (msgspec.DecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
         raise SessionError(f"{path}: not a trace in Chrome's JSON format: {error}") from error
 
 
 def _is_timed(event: Event) -> bool:
-    return event.get("ph") != "M" and isinstance(event.get("ts"), int | Decimal)
+    return event.get("ph") != "M" and _is_time(event.get("ts"))
+
+
+def _is_time(value: object) -> TypeGuard[int | Decimal]:
+    """Whether a value is a time: a number may have an exponent of millions, and takes as many digits as an integer."""
+    return isinstance(value, int | Decimal) and -MOST_US < value < MOST_US
 
 
 def _ns(microseconds: int | Decimal) -> int:
@@ -226,7 +234,7 @@ def _moved(
         instant = trace.base_ns + _ns(event["ts"])
         begin = shift.at(instant)
         moved["ts"] = Decimal(begin - base_ns) / 1000
-        if isinstance(event.get("dur"), int | Decimal):
+        if _is_time(event.get("dur")):
             moved["dur"] = Decimal(shift.at(instant + _ns(event["dur"])) - begin) / 1000
     if "id" in event:
         moved["id"] = f"{number}.{event['id']}"
