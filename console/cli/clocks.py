@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..text.sanitize import printable_lines
 from .options import duration_option, load_target, session_or_file, sessions_folder, target, usage_errors
 from .terminal import print_text
 
@@ -111,7 +112,7 @@ def apply_clocks(
             with open_replacement(Path(output or "merged.json")) as file:
                 applied = foreign_traces.write_merged(traces, common, file)
     for done in applied:
-        print_text(_line(done), err=True)
+        print_text(printable_lines(_line(done)), err=True)
     return 0
 
 

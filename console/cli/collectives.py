@@ -51,7 +51,11 @@ def collectives(
         if not jobs or any(name in communication.job for name in jobs)
     ]
     texts = [job_text(communication, is_matrix_only=matrix) for communication in communications]
-    print_text(printable_lines("\n\n".join(texts)) or "no collective data; see docs/guide/skew.md for its sources")
+    print_text(
+        printable_lines(
+            printable_lines("\n\n".join(texts)) or "no collective data; see docs/guide/skew.md for its sources"
+        )
+    )
     if interrupted:
         return EXIT_INTERRUPTED
     status = coverage_code(store)

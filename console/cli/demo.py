@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from ..demo.ring import HANGS
+from ..text.sanitize import printable
 from .main import EXIT_NOTHING
 from .options import capture_order, capturing, duration_option, linear_option
 from .terminal import print_text
@@ -83,7 +84,7 @@ def demo(
                     return run_tui(config, remember=False, linear=linear)
                 return run_batch(config, for_s=for_s or 0.0, output=output, order=order, before=before)
     except DemoError as error:
-        print_text(f"gconsole: {error}", err=True)
+        print_text(printable(f"gconsole: {error}"), err=True)
         return EXIT_NOTHING
 
 

@@ -68,7 +68,7 @@ def _rank(fleet: LiveFleet, number: int, job: str | None) -> RankSummary:
     from ..report import coverage_code
 
     if coverage_code(fleet.store) == EXIT_NOTHING:
-        print_text("gconsole: no node reachable", err=True)
+        print_text(printable("gconsole: no node reachable"), err=True)
         raise click.exceptions.Exit(EXIT_NOTHING)
     rows = [row for row in jobs_of(fleet.store).rows if row.rank == number and row.status == "present"]
     if job is not None:
@@ -94,14 +94,15 @@ async def _evaluate(
         print_text(pretty({"schema": "gconsole.eval/1", "node": rank.node, "pid": rank.pid, "rank": rank.rank,
                            "job": rank.job, "answer": answer}), is_document=True)  # fmt: skip
     elif isinstance(answer, Evaluated):
-        text = printable_lines(answer.text)
-        print_text(text if answer.outcome == "value" else f"{printable(answer.type)}: {text}")
-        place = f" at {printable(answer.place)}" if answer.place else ""
-        print_text(f"{where}{place}: {printable(answer.type)}; paused for {answer.paused_s:.1f} s at most", err=True)
+        text = answer.text if answer.outcome == "value" else f"{printable(answer.type)}: {answer.text}"
+        print_text(printable_lines(text))
+        place = f" at {answer.place}" if answer.place else ""
+        paused = f"paused for {answer.paused_s:.1f} s at most"
+        print_text(printable(f"{where}{place}: {answer.type}; {paused}"), err=True)
     else:
-        print_text(f"gconsole: not evaluated: {printable(answer.text)}", err=True)
+        print_text(printable(f"gconsole: not evaluated: {answer.text}"), err=True)
         if answer.try_:
-            print_text(f"  try: {printable(answer.try_)}", err=True)
+            print_text(printable(f"  try: {answer.try_}"), err=True)
     if not isinstance(answer, Evaluated):
         return EXIT_PARTIAL
     return EXIT_OK if answer.outcome == "value" else EXIT_FINDING

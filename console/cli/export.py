@@ -10,6 +10,7 @@ import click
 
 from ..text.documents import pretty
 from ..text.format import comma_words
+from ..text.sanitize import printable
 from ..text.timespec import INSTANT_FORMS
 from .options import node_names, session_or_file, sessions_folder, usage_errors
 from .terminal import print_text
@@ -76,14 +77,14 @@ def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
             raise click.UsageError(f"{folder} is not empty; specify a new or empty folder")
         make_folder(folder)
         files = form.write_folder(what, folder)
-        print_text(f"{folder}: {plural(len(files), 'file')}", err=True)
+        print_text(printable(f"{folder}: {plural(len(files), 'file')}"), err=True)
     elif output == "-":
         form.write(what, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
         with open_replacement(Path(output)) as file:
             form.write(what, file)
-        print_text(f"{output}: {size(Path(output).stat().st_size)}", err=True)
+        print_text(printable(f"{output}: {size(Path(output).stat().st_size)}"), err=True)
 
 
 def _check_range(what: SessionSlice, begin: str, end: str) -> None:

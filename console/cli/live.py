@@ -31,7 +31,7 @@ from ..session.ndjson import RecordWriter, SampleStream
 from ..session.record import recovery
 from ..session.record.recorder import Recorder
 from ..text.format import plural, size
-from ..text.sanitize import printable
+from ..text.sanitize import printable, printable_lines
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import usage_errors
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
@@ -158,9 +158,9 @@ def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> i
     store, interrupted = asyncio.run(watch_nodes(config, quiet=quiet, clocks_s=for_s, clock_lines=lines))
     rows = clock_rows(store.clocks, store.newest_rx)
     if not as_json:
-        print_text(clocks_text(rows) or "no clock data: no node reported a probe window")
+        print_text(printable_lines(clocks_text(rows) or "no clock data: no node reported a probe window"))
     for line in longer_cadence_lines(rows, config.clock.probe_cadence_us, config.clock.cpu_cap_pct):
-        print_text(line, err=as_json)
+        print_text(printable_lines(line), err=as_json)
     if interrupted:
         return EXIT_INTERRUPTED
     lined = sum(line.bound_ns is not None for line in clocks_line(store).nodes)
@@ -226,15 +226,18 @@ async def watch_nodes(
         await recording.stop()
     await console.black_box.close()
     if not quiet:
-        print_text("", err=True)  # end the progress line
+        print_text(printable(""), err=True)  # end the progress line
         for line in headless.warnings(store):
-            print_text(f"gconsole: {line}", err=True)
+            print_text(printable(f"gconsole: {line}"), err=True)
     if stream:
         close_stream(stream)
     if writer:
         writer.close()
         if writer.failure:
-            print_text(f"gconsole: {writer.path}: {writer.failure.strerror}; later records were not written", err=True)
+            print_text(
+                printable(f"gconsole: {writer.path}: {writer.failure.strerror}; later records were not written"),
+                err=True,
+            )
     return store, interrupted.done()
 
 
@@ -296,7 +299,7 @@ def _progress(line: str) -> None:
     if sys.stderr.isatty():
         overwrite_line(line)
     else:
-        print_text(line, err=True)
+        print_text(printable_lines(line), err=True)
 
 
 class HeadlessRecording:
@@ -349,7 +352,7 @@ class HeadlessRecording:
         for now in await self._recorder.close():
             self.failed = self.failed or bool(now.trouble)
             words = f"recording is incomplete: {now.trouble}; " if now.trouble else ""
-            print_text(f"\ngconsole: {words}recorded {now.name}: {_amount(now)}", err=True)
+            print_text(printable_lines(f"\ngconsole: {words}recorded {now.name}: {_amount(now)}"), err=True)
 
 
 def _amount(now: ActiveRecording) -> str:

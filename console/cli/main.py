@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from .. import __version__
+from ..text.sanitize import printable_lines
 from .terminal import guard_output, print_text, require_consent, set_quiet
 
 if TYPE_CHECKING:
@@ -354,20 +355,19 @@ def _explain(error: Exception) -> int:
     from ..config import ConfigError
 
     if isinstance(error, ConfigError):
-        print_text(str(error), err=True)  # file:line: key: what is wrong
+        print_text(printable_lines(str(error)), err=True)  # file:line: key: what is wrong
         _log_exit(str(error))
         return EXIT_USAGE
     import traceback
 
     from ..text import logs
-    from ..text.sanitize import printable_lines
 
     if logs.path() is None:
         logs.configure()
     if logs.path() is None:
         trace = "".join(traceback.format_exception(error))
-        print_text(f"{printable_lines(trace)}log file not writable", err=True)
-    print_text(f"gconsole: {logs.internal_error(error, command_line())}", err=True)
+        print_text(printable_lines(f"{trace}log file not writable"), err=True)
+    print_text(printable_lines(f"gconsole: {logs.internal_error(error, command_line())}"), err=True)
     return EXIT_INTERNAL
 
 

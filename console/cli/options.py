@@ -49,7 +49,9 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only f
         if _SECONDS.fullmatch(value):
             name = param.opts[0] if param else self.name
             print_text(
-                f"gconsole: {name} {value}: write {value}s; the next release rejects a duration without a unit",
+                printable(
+                    f"gconsole: {name} {value}: write {value}s; the next release rejects a duration without a unit"
+                ),
                 err=True,
             )
             value += "s"
@@ -440,5 +442,5 @@ def load_target(
             names = [session.name for session in all_sessions(sessions)]
             require_known_name(config, target, what="a session, a file", more=names, is_strict=True)
     for warning in () if quiet else config.warnings:
-        print_text(f"gconsole: {warning}", err=True)
+        print_text(printable(f"gconsole: {warning}"), err=True)
     return config

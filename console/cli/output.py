@@ -64,9 +64,9 @@ def finish(
     if not quiet:
         print_text(report.summary(made), err=stdout_is_taken)
         for crash in made.crashes:
-            print_text("\n" + printable_lines(crash_text(crash)), err=stdout_is_taken)
+            print_text(printable_lines("\n" + crash_text(crash)), err=stdout_is_taken)
         for verdict in made.verdicts:
-            print_text("\n" + printable_lines(verdict_text(verdict)), err=stdout_is_taken)
+            print_text(printable_lines("\n" + verdict_text(verdict)), err=stdout_is_taken)
         folded = newest_of(store.captures.values(), hang_models(store), stacks.shape) if stacks.form is None else ()
         for part in (
             captures_text(folded),
@@ -75,7 +75,7 @@ def finish(
             clocks_text(clock_rows(store.clocks, store.newest_rx)),
         ):
             if part:
-                print_text(f"\n{part}", err=stdout_is_taken)
+                print_text(printable_lines(f"\n{part}"), err=stdout_is_taken)
     return report.exit_code(made, fail_on)
 
 
@@ -83,9 +83,9 @@ def close_stream(stream: SampleStream) -> None:
     """Flush and close the stream; print a warning for failed or dropped samples."""
     stream.close()
     if stream.failure:
-        print_text(f"gconsole: stdout: {stream.failure.strerror}; later samples were not written", err=True)
+        print_text(printable(f"gconsole: stdout: {stream.failure.strerror}; later samples were not written"), err=True)
     if stream.dropped:
-        print_text(f"gconsole: {stream.dropped} samples dropped: reader of stdout too slow", err=True)
+        print_text(printable(f"gconsole: {stream.dropped} samples dropped: reader of stdout too slow"), err=True)
 
 
 def run_from_file(
@@ -136,7 +136,7 @@ def session_of(path: Path) -> Session | None:
 
 def _report_damage(damage: Damage) -> None:
     rest = "; continuing with the rest" if damage.is_loss else ""
-    print_text(f"gconsole: {printable(str(damage))}{rest}", err=True)
+    print_text(printable(f"gconsole: {damage}{rest}"), err=True)
 
 
 def run_from_folder(
@@ -156,7 +156,7 @@ def run_from_folder(
     except NothingToImport as error:
         raise click.UsageError(str(error)) from error
     for problem in evidence.problems:
-        print_text(f"gconsole: {printable(problem)}", err=True)
+        print_text(printable(f"gconsole: {problem}"), err=True)
     if evidence.outputs and not evidence.crashes and not quiet:
-        print_text(f"no failure in {plural(evidence.outputs, 'output')}", err=True)
+        print_text(printable(f"no failure in {plural(evidence.outputs, 'output')}"), err=True)
     return finish(evidence.store, output, quiet, fail_on, stacks=stacks, crashes=evidence.crashes)

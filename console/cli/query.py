@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..text.sanitize import printable, printable_lines
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE, is_program
 from .options import (
     duration_option,
@@ -79,7 +80,7 @@ def query(
 
     config = load_target(target, overrides, sessions=folder)
     if re.fullmatch(NAME_PATTERN, target) and not Path(target).exists():
-        print_text(f'gconsole: no session "{target}" in {folder}; treating it as a node name', err=True)
+        print_text(printable(f'gconsole: no session "{target}" in {folder}; treating it as a node name'), err=True)
     with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
         path = Path(scratch) / "records.ndjson"
         store, interrupted = asyncio.run(watch_nodes(config, for_s, records=path))
@@ -128,7 +129,7 @@ def _run_query(path: Path, sql: str, how: TableFormat, output: str | None, limit
             return EXIT_INTERRUPTED
         _print_damage(source)
         if rows.truncated:
-            print_text(f"gconsole: showing the first {limit} rows; use --limit 0 for all", err=True)
+            print_text(printable(f"gconsole: showing the first {limit} rows; use --limit 0 for all"), err=True)
     return EXIT_OK
 
 
@@ -158,12 +159,14 @@ def _one_line_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (QueryError, SessionError) as error:
-        print_text(f"gconsole: {error}".replace("\n", "\n  "), err=True)  # no line of data begins like one of ours
+        print_text(
+            printable_lines(f"gconsole: {error}".replace("\n", "\n  ")), err=True
+        )  # no line of data begins like one of ours
         raise click.exceptions.Exit(EXIT_USAGE) from error
     except BrokenPipeError:
         raise
     except OSError as error:
-        print_text(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
+        print_text(printable(f"gconsole: {error.filename or path}: {error.strerror or error}"), err=True)
         raise click.exceptions.Exit(EXIT_USAGE) from error
 
 
@@ -182,12 +185,14 @@ def _write_parquet(
         shutil.copyfileobj(file, out)
     _print_damage(source)
     if limit and rows == limit:
-        print_text(f"gconsole: wrote the first {limit} rows; use --limit 0 for all", err=True)
+        print_text(printable(f"gconsole: wrote the first {limit} rows; use --limit 0 for all"), err=True)
 
 
 def _print_damage(source: RecordedSource) -> None:
     for damage in source.damage:
-        print_text(f"gconsole: {source.path.name}: {damage}{'; skipped' if damage.is_loss else ''}", err=True)
+        print_text(
+            printable(f"gconsole: {source.path.name}: {damage}{'; skipped' if damage.is_loss else ''}"), err=True
+        )
 
 
 @contextlib.contextmanager
@@ -232,7 +237,7 @@ def stat(session: str, by: By, how: TableFormat, picture: Path | None, folder: P
     from ..runtime.recorded import RecordedSession
 
     with _one_line_errors(path), RecordedSession(path, STAT_MEMORY) as recorded, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: print_text(f"gconsole: {path.name}: {message}", err=True)
+        warnings.showwarning = lambda message, *_: print_text(printable(f"gconsole: {path.name}: {message}"), err=True)
         if picture is not None:
             _draw(recorded, picture)
             return EXIT_OK
@@ -263,4 +268,4 @@ def _draw(recorded: RecordedSession, picture: Path) -> None:
         raise QueryError(str(error)) from error
     except OSError as error:
         raise click.FileError(str(error.filename or picture), error.strerror or str(error)) from error
-    print_text(f"wrote {picture}", err=True)
+    print_text(printable(f"wrote {picture}"), err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text.format import comma_words, date_time, duration, plural, size
-from ..text.sanitize import printable
+from ..text.sanitize import printable, printable_lines
 from .options import duration_option, load_target, node_names, overrides_option, usage_errors
 from .terminal import print_text
 
@@ -109,7 +109,7 @@ def _keep_last(target: str, last_s: float, name: str, *, quiet: bool) -> int:
         chosen = black_boxes.choose(boxes, target, target_key(target) if target else "")
         kept = black_boxes.keep_last(chosen, last_s, name, sessions_folder(_configured_folder(chosen)))
     if not quiet:
-        print_text("\n".join(printable(line) for line in kept_lines(kept)))
+        print_text(printable_lines("\n".join(printable(line) for line in kept_lines(kept))))
     return 0
 
 

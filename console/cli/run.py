@@ -134,7 +134,10 @@ async def start(
         if failures:
             return _report_failed_start(plan, failures)
         if not as_json:
-            print_text(f"{plan.job} started. Follow output: gconsole run logs {target} {plan.job} --follow", err=True)
+            print_text(
+                printable(f"{plan.job} started. Follow output: gconsole run logs {target} {plan.job} --follow"),
+                err=True,
+            )
         return await _follow(fleet, plan.job) if follow else EXIT_OK
 
 
@@ -143,11 +146,11 @@ async def _have_completed(fleet: LiveFleet, jobs: Sequence[str]) -> bool:
     from ..launch.state import job_status
 
     for job in jobs:
-        print_text(f"waiting for {job} to complete", err=True)
+        print_text(printable(f"waiting for {job} to complete"), err=True)
         await fleet.until(lambda job=job: (now := job_status(fleet.store, job)) is None or now.is_over)  # type: ignore[misc]
         view = job_status(fleet.store, job)
         if view is None or view.state != "completed":
-            print_text(f"not started: {job} {view.state if view else 'is gone'}", err=True)
+            print_text(printable(f"not started: {job} {view.state if view else 'is gone'}"), err=True)
             return False
     return True
 
@@ -157,7 +160,7 @@ def _report_failed_start(plan: LaunchPlan, failures: Mapping[str, Failure]) -> i
     _print_failures(failures)
     unknown = may_be_left(failures.values())
     left = "unconfirmed, check: gconsole run status" if unknown else "no processes left"
-    print_text(f"{plan.job} was not started; {left}", err=True)
+    print_text(printable(f"{plan.job} was not started; {left}"), err=True)
     return EXIT_PARTIAL if unknown else EXIT_FINDING
 
 
@@ -231,7 +234,7 @@ async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: flo
     async with live(load_target(target, overrides)) as fleet:
         name = (await _job_named(fleet, job)).ordered.job
         if not await fleet.until(lambda: (now := job_status(fleet.store, name)) is not None and now.is_over, timeout_s):
-            print_text(f"gconsole: timeout: {name} is still running", err=True)
+            print_text(printable(f"gconsole: timeout: {name} is still running"), err=True)
             return 124  # as timeout(1)
         return _report_end(await _job_named(fleet, name))
 
@@ -267,8 +270,8 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
                 away += [line.node] if is_away(answer) else []
         PendingStops.of_cluster(fleet.config.cluster).set(view.ordered.job, tuple(away))
         if away:
-            print_text(f"gconsole: {fold(away)} unreachable; the next `gconsole run` that connects stops it there",
-                       err=True)  # fmt: skip
+            later = "the next `gconsole run` that connects stops it there"
+            print_text(printable(f"gconsole: {fold(away)} unreachable; {later}"), err=True)
         return code
 
 
@@ -371,7 +374,7 @@ async def _job_named(fleet: LiveFleet, name: str) -> JobStatus:
     if len(matches) == 1:
         return matches[0]
     if not matches and coverage_code(fleet.store) == EXIT_NOTHING:
-        print_text("gconsole: no node reachable", err=True)
+        print_text(printable("gconsole: no node reachable"), err=True)
         raise click.exceptions.Exit(EXIT_NOTHING)
     names = printable(", ".join(view.ordered.job for view in (matches or views)[:8])) or "none"
     raise click.UsageError(f'ambiguous job "{name}": {names}' if matches else f'no job "{name}"; jobs: {names}')
@@ -393,10 +396,12 @@ async def _sync_folder(fleet: LiveFleet, request: JobRequest, nodes: list[str]) 
     failures = {node: answer for node, answer in answers.items() if isinstance(answer, Failure)}
     _print_failures(failures)
     if failures:
-        print_text(f"not started: copying {request.sync.local} failed on some nodes", err=True)
+        print_text(printable(f"not started: copying {request.sync.local} failed on some nodes"), err=True)
         return False
     changed = max(answer.files for answer in answers.values() if isinstance(answer, Synced))
-    print_text(f"copied {request.sync.local} to {fold(nodes)}: up to {changed} files changed per node", err=True)
+    print_text(
+        printable(f"copied {request.sync.local} to {fold(nodes)}: up to {changed} files changed per node"), err=True
+    )
     return True
 
 

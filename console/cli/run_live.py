@@ -32,7 +32,7 @@ from ..runtime.console import Console
 from ..text import atomic_files
 from ..text.format import clock_time_ms
 from ..text.format import size as size_text
-from ..text.sanitize import printable
+from ..text.sanitize import Printable, join_lines, printable
 from .terminal import print_text
 
 #: Seconds between SIGTERM and SIGKILL for pending stops.
@@ -119,7 +119,7 @@ class LineFilter(msgspec.Struct, frozen=True):
 class FoldedOutput(JobOutput):
     """Collects the output of one job and writes merged lines."""
 
-    def __init__(self, view: JobStatus, lines: LineFilter, write: Callable[[str], None]) -> None:
+    def __init__(self, view: JobStatus, lines: LineFilter, write: Callable[[Printable], None]) -> None:
         super().__init__(view, lines.ranks)
         self._filter, self._write = lines, write
         writers = len(lines.ranks) if lines.ranks is not None else view.ordered.world_size
@@ -149,7 +149,7 @@ class FoldedOutput(JobOutput):
 
     def _write_lines(self, lines: Sequence[Folded]) -> None:
         if lines:
-            self._write("\n".join(map(self._format, lines)))
+            self._write(join_lines(map(self._format, lines)))
 
     def _format(self, line: Folded) -> str:
         instant = ""
@@ -159,7 +159,7 @@ class FoldedOutput(JobOutput):
 
 
 async def stream(
-    fleet: LiveFleet, view: JobStatus, lines: LineFilter, write: Callable[[str], None], *, follow: bool
+    fleet: LiveFleet, view: JobStatus, lines: LineFilter, write: Callable[[Printable], None], *, follow: bool
 ) -> list[str]:
     """Write the output of a job, with `follow` until it ends. Returns one error text per unreadable node."""
     output = FoldedOutput(view, lines, write)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text.documents import pretty
-from ..text.sanitize import printable
+from ..text.sanitize import printable, printable_lines
 from ..text.timespec import INSTANT_FORMS
 from .main import EXIT_INTERRUPTED
 from .options import json_option, linear_option, load_target, overrides_option, session_argument, usage_errors
@@ -171,7 +171,7 @@ def diff(a: Session, b: Session, as_json: bool, as_text: bool) -> int:
     if as_json:
         print_text(pretty(comparison), is_document=True)
     elif not on_screen:
-        print_text(comparison_text(comparison))
+        print_text(printable_lines(comparison_text(comparison)))
     return 1 if comparison.is_different else 0
 
 

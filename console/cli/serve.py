@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..text.sanitize import printable
 from .main import EXIT_NOTHING, EXIT_OK
 from .options import duration_option, load_target, overrides_option, sessions_folder, target
 from .terminal import print_text
@@ -243,6 +244,6 @@ async def _serve_mcp(recorded: Path | None, target: str, overrides: tuple[str, .
         async with AsyncFleet(config) as fleet:
             await serve_tools(FleetEvidence(fleet))
     except NoNodeReached as error:
-        print_text(f"gconsole: {error}", err=True)
+        print_text(printable(f"gconsole: {error}"), err=True)
         return EXIT_NOTHING
     return EXIT_OK

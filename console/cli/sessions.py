@@ -12,7 +12,7 @@ import click
 from ..text import format
 from ..text.cells import table
 from ..text.documents import pretty
-from ..text.sanitize import printable
+from ..text.sanitize import join_lines, printable, printable_lines
 from .options import json_option, require_confirmable, session_argument, sessions_folder, usage_errors
 from .terminal import overwrite_line, print_text, shows_progress
 
@@ -50,9 +50,9 @@ def list_sessions(folder: Path, as_json: bool) -> None:
     if as_json:
         print_text(pretty([session_row(entry) for entry in entries]), is_document=True)
     elif not entries:
-        print_text(f"no sessions in {folder}. Record one: gconsole record hosts.toml --name NAME")
+        print_text(printable(f"no sessions in {folder}. Record one: gconsole record hosts.toml --name NAME"))
     else:
-        print_text(sessions_text(entries))
+        print_text(printable_lines(sessions_text(entries)))
 
 
 @sessions.command()
@@ -67,7 +67,7 @@ def show(session: Session, as_json: bool) -> None:
     entry = next((box for box in boxes if box.session == session), None) or entry_of(session)
     lines = session_lines(entry)
     document = {"schema": "gconsole.session_summary/1", **session_row(entry)}
-    print_text(pretty(document) if as_json else "\n".join(map(printable, lines)), is_document=as_json)
+    print_text(pretty(document) if as_json else join_lines(lines), is_document=as_json)
 
 
 @sessions.command()
@@ -81,18 +81,18 @@ def recover(session: str | None, folder: Path) -> int:
 
     if session is not None:
         recorded = find(session, folder)
-        print_text(f"{recorded.name}: {_result(repair(recorded, _progress()))}")
+        print_text(printable(f"{recorded.name}: {_result(repair(recorded, _progress()))}"))
         return 0
     crashed = [entry.session for entry in list_sessions(folder) if entry.status in ("crashed", "unreadable")]
     status = 0
     for recorded in crashed:
         try:
-            print_text(f"{recorded.name}: {_result(repair(recorded, _progress()))}")
+            print_text(printable(f"{recorded.name}: {_result(repair(recorded, _progress()))}"))
         except (SessionError, OSError) as error:  # continue with the others
             print_text(printable(f"{recorded.name}: {error}"), err=True)
             status = 2
     if not crashed:
-        print_text("no sessions to repair")
+        print_text(printable("no sessions to repair"))
     return status
 
 
@@ -104,9 +104,9 @@ def verify(session: Session) -> int:
 
     session.read()
     findings = check(session, _progress())
-    print_text(f"{session.name}: {_result(findings)}")
+    print_text(printable(f"{session.name}: {_result(findings)}"))
     for line in [str(damage) for damage in findings.damages] + findings.unknown[:20]:
-        print_text(f"  ✖ {printable(line)}")
+        print_text(printable(f"  ✖ {line}"))
     return 0 if findings.is_sound and not findings.cut_bytes and not findings.missing else 1
 
 
@@ -127,7 +127,7 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
         click.confirm(f"Permanently delete {what}?", abort=True, err=True)
     for recorded in wanted:
         remove(recorded)
-        print_text(f"{recorded.name}: deleted")
+        print_text(printable(f"{recorded.name}: deleted"))
 
 
 @sessions.command()
@@ -137,7 +137,7 @@ def rename(session: Session, name: str) -> None:
     """Rename SESSION to NAME."""
     from ..session.manage.catalog import rename as rename_session
 
-    print_text(f"{session.name}: renamed to {rename_session(session, name).name}")
+    print_text(printable(f"{session.name}: renamed to {rename_session(session, name).name}"))
 
 
 @sessions.command()
@@ -150,7 +150,7 @@ def merge(names: tuple[str, ...], into: str, folder: Path) -> None:
     from ..session.manage.catalog import merge as merge_sessions
 
     meta = merge_sessions([find(name, folder) for name in names], named(into, folder))
-    print_text(f"{into}: {meta.records} records")
+    print_text(printable(f"{into}: {meta.records} records"))
 
 
 @sessions.command("compact")
@@ -172,15 +172,17 @@ def compact_session(session: Session, drop_segments: bool) -> int:
         sum((session.parquet_folder / part.path).stat().st_size for part in done.parts),
     )
     print_text(
-        f"{session.name}: {format.plural(rows, 'record')} in {format.plural(len(done.parts), 'file')}, "
-        f"{format.size(size)}: {session.parquet_folder}"
+        printable(
+            f"{session.name}: {format.plural(rows, 'record')} in {format.plural(len(done.parts), 'file')}, "
+            f"{format.size(size)}: {session.parquet_folder}"
+        )
     )
     if session.is_being_written():
-        print_text("  recording in progress: unsealed records are not included")
+        print_text(printable("  recording in progress: unsealed records are not included"))
     if drop_segments:
-        print_text(f"  dropped {format.size(drop(session))} of segments")
+        print_text(printable(f"  dropped {format.size(drop(session))} of segments"))
     if done.damaged_bytes:
-        print_text(f"  ✖ {format.size(done.damaged_bytes)} of damaged segments skipped", err=True)
+        print_text(printable(f"  ✖ {format.size(done.damaged_bytes)} of damaged segments skipped"), err=True)
     return 1 if done.damaged_bytes else 0
 
 
@@ -206,11 +208,11 @@ def duckdb(session: Session, output: Path) -> int:
     except QueryError as error:
         raise click.ClickException(printable(str(error))) from error
     rows = sum(part.rows for part in done.parts)
-    print_text(f"{session.name}: views of {format.plural(rows, 'record')}: {output}")
+    print_text(printable(f"{session.name}: views of {format.plural(rows, 'record')}: {output}"))
     if session.is_being_written():
-        print_text("  recording in progress: unsealed records are not included")
+        print_text(printable("  recording in progress: unsealed records are not included"))
     if done.damaged_bytes:
-        print_text(f"  ✖ {format.size(done.damaged_bytes)} of damaged segments skipped", err=True)
+        print_text(printable(f"  ✖ {format.size(done.damaged_bytes)} of damaged segments skipped"), err=True)
     return 1 if done.damaged_bytes else 0
 
 
@@ -223,7 +225,7 @@ def import_session(file: Path, name: str | None, folder: Path) -> None:
     from ..session.manage.catalog import import_file
 
     session, meta = import_file(file, name, folder)
-    print_text(f"{session.name}: {format.plural(meta.records, 'record')}")
+    print_text(printable(f"{session.name}: {format.plural(meta.records, 'record')}"))
 
 
 @sessions.command()
@@ -234,7 +236,7 @@ def mark(session: Session, text: str) -> None:
     from ..session.manage.catalog import mark as add_marker
 
     add_marker(session, text)
-    print_text(f"{session.name}: marker added")
+    print_text(printable(f"{session.name}: marker added"))
 
 
 @sessions.command()
@@ -254,7 +256,7 @@ def stop(session: Session) -> None:
                 f"{session.name}: stop requested, but still recording after 10 s; its disk may be blocked"
             )
         time.sleep(0.1)
-    print_text(f"{session.name}: stopped")
+    print_text(printable(f"{session.name}: stopped"))
 
 
 def _progress() -> Callable[[int, int], None]:

@@ -8,11 +8,14 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Final, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 import click
 
-from ..text.sanitize import printable, printable_utf8
+from ..text.sanitize import Printable, printable, printable_utf8
+
+if TYPE_CHECKING:
+    from ..text.documents import JsonText
 
 #: Values of TERM for terminals that cannot move the cursor.
 _WITHOUT_CURSOR: Final = ("dumb", "unknown")
@@ -39,17 +42,14 @@ def require_terminal(instead: str) -> None:
         raise click.UsageError(f"TERM={term} does not support cursor movement; run: {instead}")
 
 
-def print_text(text: str, *, err: bool = False, nl: bool = True, is_document: bool = False) -> None:
+def print_text(text: Printable | JsonText, *, err: bool = False, nl: bool = True, is_document: bool = False) -> None:
     """Print a text that may contain data of nodes, jobs or the user, without secrets.
 
-    A document, made by `text.documents`, has none, and a search in its JSON would break it. Commands print only texts
-    of their own, such as a help text, with `click.echo`.
+    A document, made by `text.documents`, has none, and a search in its JSON would break it: it is printed as it is.
     """
     from ..text.secrets import without_secrets  # here: `gconsole --help` prints no data
 
-    if not is_document:
-        text = "\n".join(map(without_secrets, text.split("\n")))
-    click.echo(text, err=err, nl=nl)
+    click.echo(text if is_document else "\n".join(map(without_secrets, text.split("\n"))), err=err, nl=nl)
 
 
 def require_consent(path: Path, name: str, *, is_trusted: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ..text.sanitize import printable
+from ..text.sanitize import printable, printable_lines
 from .main import EXIT_OK
 from .options import duration_option, fail_on_option, load_target, target
 from .terminal import print_text
@@ -78,14 +78,14 @@ def _manage_unit(action: str, target: str, overrides: tuple[str, ...], cluster: 
         argv += ["--record", session] if session is not None else []
         text = unit_text(named, cluster, argv, Path.home())
         if action == "print":
-            print_text(text, nl=False)
+            print_text(printable_lines(text), nl=False)
             return EXIT_OK
         install(path, text)
     except UnitError as error:
         raise click.UsageError(printable(str(error))) from error
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from error
-    print_text(f"wrote {printable(str(path))}\nStart it:\n\n{_indented(next_steps(path))}")
+    print_text(printable_lines(f"wrote {printable(str(path))}\nStart it:\n\n{_indented(next_steps(path))}"))
     return EXIT_OK
 
 
@@ -93,9 +93,11 @@ def _uninstall(path: Path) -> int:
     from ..monitor.alerting.systemd import removal_steps, uninstall
 
     if uninstall(path):
-        print_text(f"removed {printable(str(path))}\nIf it runs, stop it:\n\n{_indented(removal_steps(path))}")
+        print_text(
+            printable_lines(f"removed {printable(str(path))}\nIf it runs, stop it:\n\n{_indented(removal_steps(path))}")
+        )
     else:
-        print_text(f"{printable(str(path))} does not exist", err=True)
+        print_text(printable(f"{path} does not exist"), err=True)
     return EXIT_OK
 
 

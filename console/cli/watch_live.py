@@ -27,7 +27,7 @@ from ..records import Finding
 from ..runtime.console import Console
 from ..session.format.layout import SessionError
 from ..text.format import plural
-from ..text.sanitize import printable_utf8
+from ..text.sanitize import printable, printable_lines, printable_utf8
 from .live import HeadlessRecording, on_signals, wait_until_done
 from .main import EXIT_INTERRUPTED, EXIT_OK, EXIT_PARTIAL
 from .terminal import print_text
@@ -125,13 +125,13 @@ def fire_test_rule(config: Config, name: str) -> int:
         for alert in alerts:
             for outcome in await runner.carry_out(alert, around):
                 is_ok = is_ok and outcome.is_ok
-                print_text(f"{'ok' if outcome.is_ok else 'failed':6}  {outcome.action}: {outcome.text}")
+                print_text(printable(f"{'ok' if outcome.is_ok else 'failed':6}  {outcome.action}: {outcome.text}"))
         return is_ok
 
     if rule.config.keep:
-        print_text("skip    keep: a test has no evidence")
+        print_text(printable("skip    keep: a test has no evidence"))
     if rule.config.textfile:
-        print_text(f"skip    textfile: {rule.config.textfile} is written while the watch runs")
+        print_text(printable(f"skip    textfile: {rule.config.textfile} is written while the watch runs"))
     return EXIT_OK if asyncio.run(fire()) else EXIT_PARTIAL
 
 
@@ -172,7 +172,7 @@ def _printer(*, as_json: bool, is_service: bool) -> Callable[[WatchEvent], None]
                 sys.stdout.buffer.flush()
             else:
                 line = journal_line(event) if is_service else event_line(event, with_time=True)
-                print_text(line, err=True)
+                print_text(printable_lines(line), err=True)
         except (BrokenPipeError, ValueError):
             return
 

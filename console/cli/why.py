@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from ..text.sanitize import printable
 from .main import EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import duration_option, load_target, target, write_output
 from .terminal import print_text
@@ -54,7 +55,7 @@ def why(
     profiles, problems = asyncio.run(_sampled(config, for_s))
     sampled = [profile for profile in profiles if job in profile.job]
     for problem in problems:
-        print_text(f"gconsole: {problem}", err=True)
+        print_text(printable(f"gconsole: {problem}"), err=True)
     if not sampled:
         return EXIT_NOTHING
     if form == "json":

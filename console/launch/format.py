@@ -10,10 +10,10 @@ from typing import Any
 
 from ..core.job_protocol import NodeStop
 from ..records import Failure, Output
-from ..text.documents import pretty
+from ..text.documents import JsonText, pretty
 from ..text.format import plural, size
 from ..text.nodeset_fold import fold
-from ..text.sanitize import printable
+from ..text.sanitize import Printable, join_lines, printable
 from ..text.secrets import excerpt_without_secrets, value_without_secrets, words_without_secrets
 from .plan import LaunchPlan, Refusal
 from .scale import Scaled
@@ -22,12 +22,12 @@ from .state import JobNodeStatus, JobStatus
 _FOLDER = "$GCONSOLE_JOB_DIR"
 
 
-def outcome_text(outcome: LaunchPlan | Refusal) -> str:
+def outcome_text(outcome: LaunchPlan | Refusal) -> Printable:
     """The plan or the refusal as text."""
     return plan_text(outcome) if isinstance(outcome, LaunchPlan) else refusal_text(outcome)
 
 
-def plan_text(plan: LaunchPlan) -> str:
+def plan_text(plan: LaunchPlan) -> Printable:
     """What will run on each node, and why other nodes were left out."""
     first = plan.first
     gpus = f"{first.gpus_per_node} GPUs" if first.gpus_per_node else "no GPUs"
@@ -54,16 +54,18 @@ def plan_text(plan: LaunchPlan) -> str:
         lines.append(f"  {node}  ranks {ranks}{given}")
         lines += [f"    {shell(command.argv, {**order.env, **command.env})}" for command in order.commands]
     lines += [f"  ▲ {warning}" for warning in plan.warnings]
-    return "\n".join(map(printable, [*lines, *_left_out(plan.left_out)]))
+    return join_lines([*lines, *_left_out(plan.left_out)])
 
 
-def refusal_text(refusal: Refusal) -> str:
+def refusal_text(refusal: Refusal) -> Printable:
     """Why a job cannot start, by node, and which requests could."""
     lines = [f"✖ {refusal.reason}", *_left_out(refusal.left_out), *(f"  try: {change}" for change in refusal.change)]
-    return "\n".join(map(printable, lines))
+    return join_lines(lines)
 
 
-def to_json(outcome: LaunchPlan | Refusal, started: bool | None = None, failures: Mapping[str, Failure] = {}) -> str:
+def to_json(
+    outcome: LaunchPlan | Refusal, started: bool | None = None, failures: Mapping[str, Failure] = {}
+) -> JsonText:
     """`{"schema": "gconsole.plan/1", …}`: the plan with an order for each node, or the refusal.
 
     After a start also `started`, and the `failures` of nodes on which it failed.
@@ -84,16 +86,16 @@ def shell(argv: Sequence[str], env: dict[str, str]) -> str:
     return " ".join([*words, *map(_quoted, words_without_secrets(argv))])
 
 
-def status_text(views: Sequence[JobStatus], outputs: Sequence[Output] = ()) -> str:
+def status_text(views: Sequence[JobStatus], outputs: Sequence[Output] = ()) -> Printable:
     """A paragraph a job, nodes in the same state on one line; last lines of a failed job from `outputs`."""
     if not views:
-        return "no jobs started by gconsole"
+        return join_lines(["no jobs started by gconsole"])
     lines = []
     for view in views:
         lines += _job_lines(view)
         last = last_lines(view, outputs)
-        lines += [printable(f"    | {line}") for line in last]
-    return "\n".join(lines)
+        lines += [f"    | {line}" for line in last]
+    return join_lines(lines)
 
 
 #: Last lines of a failed job in its status.
@@ -121,7 +123,7 @@ def last_lines(view: JobStatus, outputs: Sequence[Output]) -> list[str]:
     return [excerpt_without_secrets(line, _LONGEST_LINE) for line in lines]
 
 
-def status_json(views: Sequence[JobStatus], outputs: Sequence[Output] = ()) -> str:
+def status_json(views: Sequence[JobStatus], outputs: Sequence[Output] = ()) -> JsonText:
     """`{"schema": "gconsole.jobs/1", "jobs": […]}`: what was ordered, and a line for each node."""
     jobs = [
         {

@@ -9,10 +9,10 @@ import msgspec
 
 from ..core.control import NodeAnswer
 from ..records import Failure
-from ..text.documents import pretty
+from ..text.documents import JsonText, pretty
 from ..text.format import duration
 from ..text.nodeset_fold import fold
-from ..text.sanitize import printable
+from ..text.sanitize import Printable, join_lines
 from .login_rights import describe_rights, parse_facts
 
 State = Literal["ok", "info", "warn", "fail"]
@@ -69,13 +69,13 @@ def _unreached(node: str, failure: Failure) -> NodeExam:
     return NodeExam(node, False, (Check("reach", "fail", f"{failure.name}: {failure.text}", failure.try_),))
 
 
-def to_json(exams: Sequence[NodeExam]) -> str:
+def to_json(exams: Sequence[NodeExam]) -> JsonText:
     """`{"schema": "gconsole.doctor/1", "nodes": [...]}`."""
     document = {"schema": "gconsole.doctor/1", "nodes": list(exams)}
     return pretty(document)
 
 
-def to_text(exams: Sequence[NodeExam]) -> str:
+def to_text(exams: Sequence[NodeExam]) -> Printable:
     """One block per check, one line per distinct result with its nodes; failed checks have a remedy."""
     names = list(dict.fromkeys(check.name for exam in exams for check in exam.checks))
     lines = []
@@ -89,7 +89,7 @@ def to_text(exams: Sequence[NodeExam]) -> str:
             lines.append(f"{name if i == 0 else '':8s} {_GLYPHS[check.state]} {fold(nodes)}  {check.text}")
             if check.try_ and check.state != "ok":
                 lines.append(f"{'':8s}   try: {check.try_}")
-    return "\n".join(map(printable, lines))
+    return join_lines(lines)
 
 
 def exit_code(exams: Sequence[NodeExam]) -> int:
@@ -141,13 +141,13 @@ def cleaned(answer: NodeAnswer) -> Cleaned | Failure:
         return Failure("no_answer", f"invalid response: {error}")
 
 
-def clean_text(answers: Sequence[NodeAnswer]) -> str:
+def clean_text(answers: Sequence[NodeAnswer]) -> Printable:
     """One line per removed, kept or stopped item, nodes folded."""
     groups: dict[str, list[str]] = {}
     for answer in answers:
         for line in _clean_lines(answer):
             groups.setdefault(line, []).append(answer.node)
-    return "\n".join(printable(f"{fold(nodes)}  {line}") for line, nodes in groups.items())
+    return join_lines(f"{fold(nodes)}  {line}" for line, nodes in groups.items())
 
 
 def clean_exit_code(answers: Sequence[NodeAnswer]) -> int:
@@ -204,14 +204,12 @@ def released(answer: NodeAnswer) -> Released | Failure:
         return Failure("no_answer", f"invalid response: {error}")
 
 
-def release_text(answers: Sequence[NodeAnswer]) -> str:
+def release_text(answers: Sequence[NodeAnswer]) -> Printable:
     """One line per result, nodes folded; the processes that still have a GPU open below it."""
     groups: dict[str, list[str]] = {}
     for answer in answers:
         groups.setdefault("\n".join(_release_lines(released(answer))), []).append(answer.node)
-    return "\n".join(
-        printable(f"{fold(nodes)}  {line}") for lines, nodes in groups.items() for line in lines.split("\n")
-    )
+    return join_lines(f"{fold(nodes)}  {line}" for lines, nodes in groups.items() for line in lines.split("\n"))
 
 
 def release_exit_code(answers: Sequence[NodeAnswer]) -> int:

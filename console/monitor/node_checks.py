@@ -15,10 +15,10 @@ from ..analysis.checks.table import CHECKS, run_checks
 from ..analysis.finding_selection import RANKING
 from ..core.store import Store
 from ..records import Failure, Finding, Process, Severity
-from ..text.documents import pretty
+from ..text.documents import JsonText, pretty
 from ..text.format import plural
 from ..text.nodeset_fold import fold, fold_ranks, natural
-from ..text.sanitize import printable
+from ..text.sanitize import Printable, join_lines
 
 _R = TypeVar("_R")
 #: Seconds between two evaluations of the checks of a node that is on the screen.
@@ -173,12 +173,12 @@ def exit_code(nodes: Sequence[CheckedNode], fail_on: Severity) -> int:
     return 3 if is_partial or not all(node.reached for node in nodes) else 0
 
 
-def to_json(nodes: Sequence[CheckedNode]) -> str:
+def to_json(nodes: Sequence[CheckedNode]) -> JsonText:
     """`{"schema": "gconsole.check/1", "nodes": [...]}`."""
     return pretty({"schema": SCHEMA, "nodes": list(nodes)})
 
 
-def to_text(nodes: Sequence[CheckedNode]) -> str:
+def to_text(nodes: Sequence[CheckedNode]) -> Printable:
     """One line per check; below one that is not passed everywhere, a line per distinct result with its nodes."""
     lines = [f"✖ {fold([node.node])}  not reached{_why(node.error)}" for node in nodes if not node.reached]
     results: dict[str, dict[CheckResult, list[str]]] = {}
@@ -187,7 +187,7 @@ def to_text(nodes: Sequence[CheckedNode]) -> str:
             results.setdefault(result.id, {}).setdefault(result, []).append(node.node)
     for id, of_nodes in results.items():
         lines += _check_lines(id, of_nodes)
-    return "\n".join(map(printable, lines))
+    return join_lines(lines)
 
 
 def _why(error: Failure | None) -> str:
@@ -207,10 +207,10 @@ def _check_lines(id: str, results: dict[CheckResult, list[str]]) -> Iterator[str
             yield f"  {'':25s}   try: {result.remedy}"
 
 
-def table_text() -> str:
+def table_text() -> Printable:
     """Every check with its source, limit, severity and owner."""
     rows = [("check", "what", "source", "passes", "severity", "owner")]
     rows += [(check.id, check.what, check.source, check.limit, check.severity, check.owner) for check in CHECKS]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-                     for row in rows)  # fmt: skip
+    return join_lines("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+                      for row in rows)  # fmt: skip

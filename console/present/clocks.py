@@ -12,7 +12,7 @@ from ..text import format
 from ..text.cells import clean, table
 from ..text.format import micro
 from ..text.nodeset_fold import natural
-from ..text.sanitize import printable
+from ..text.sanitize import Printable, join_lines, printable
 from .spans import GLYPHS, Line, Span, Status, cut
 
 #: ns. Older results are stale: three background windows.
@@ -199,10 +199,10 @@ def gpu_lines(row: ClockRow, width: int) -> list[Line]:
     return lines
 
 
-def clocks_text(seen: ClockSummary) -> str:
+def clocks_text(seen: ClockSummary) -> Printable:
     """Tables of nodes and edges, GPU timers and probing cost; "" without measurements."""
     if all(row.line is None for row in seen.rows) and not seen.windows:
-        return ""
+        return join_lines(())
     parts = [f"clocks: reference {seen.reference or 'none'}; offsets of CLOCK_REALTIME in µs, ± is the error bound"]
     parts += table(
         [_node_cells(row, row.line) for row in seen.rows if row.line is not None],
@@ -224,7 +224,7 @@ def clocks_text(seen: ClockSummary) -> str:
         worst = max(costs, key=lambda cost: cost.cpu_pct)
         records = format.byte_rate(max(cost.records_bytes_s for cost in costs))
         parts.append(f"max probing cost {worst.cpu_pct:.1f} % of a core ({worst.node}), {records} of records per node")
-    return "\n".join(map(printable, parts))
+    return join_lines(parts)
 
 
 def longer_cadence_lines(seen: ClockSummary, cadence_us: int, cpu_cap_pct: int) -> list[str]:

@@ -11,6 +11,7 @@ from ..analysis.collectives.traffic import TrafficMatrix
 from ..text import format
 from ..text.cells import clean, fit
 from ..text.nodeset_fold import fold_numbers
+from ..text.sanitize import Printable
 from .spans import GLYPHS, Line, Span, as_text, confidence_word, cut, plain, wrapped
 
 #: Ranks. Larger matrices are only in the report.
@@ -37,7 +38,7 @@ def collective_lines(communication: Communication | None, width: int) -> tuple[L
     return tuple(lines)
 
 
-def collectives_text(communications: Iterable[Communication], width: int = 110) -> str:
+def collectives_text(communications: Iterable[Communication], width: int = 110) -> Printable:
     """Sources and faults of each job as text; empty without collective data."""
     lines: list[Line] = []
     for communication in communications:
@@ -48,7 +49,7 @@ def collectives_text(communications: Iterable[Communication], width: int = 110) 
     return as_text(lines)
 
 
-def job_text(communication: Communication, *, is_matrix_only: bool = False, width: int = 110) -> str:
+def job_text(communication: Communication, *, is_matrix_only: bool = False, width: int = 110) -> Printable:
     """Everything known of one job's collectives as text, or its traffic matrix alone, of any number of ranks."""
     attempt = f" attempt {communication.attempt}" if communication.attempt else ""
     head = plain(f"collectives  {clean(communication.job)}{attempt}")

@@ -9,6 +9,7 @@ from ..analysis.crash.verdict import AttemptEnd, CrashCulprit, CrashVerdict
 from ..text.cells import clean, width_of
 from ..text.format import UNKNOWN, plural
 from ..text.nodeset_fold import fold_ranks
+from ..text.sanitize import Printable
 from .spans import GLYPHS, Line, Span, Status, as_text, confidence_word, wrapped
 from .verdict import VerdictLineKey
 
@@ -25,7 +26,7 @@ def crash_lines(verdict: CrashVerdict, width: int, *, wrap: bool = True) -> list
     return list(_lines(verdict, width, width if wrap else _UNWRAPPED))
 
 
-def crash_text(verdict: CrashVerdict, width: int = 110) -> str:
+def crash_text(verdict: CrashVerdict, width: int = 110) -> Printable:
     """The same lines as plain text, not wrapped."""
     return as_text(crash_lines(verdict, width, wrap=False))
 

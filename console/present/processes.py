@@ -7,9 +7,9 @@ import msgspec
 from ..core.store import Store
 from ..records import Process
 from ..text.cells import table
-from ..text.documents import pretty
+from ..text.documents import JsonText, pretty
 from ..text.nodeset_fold import fold, fold_ranks
-from ..text.sanitize import printable
+from ..text.sanitize import Printable, join_lines, printable
 from ..text.secrets import without_secrets
 
 #: Display order of roles.
@@ -28,7 +28,7 @@ class _Group(msgspec.Struct):
     pids: list[int] = msgspec.field(default_factory=list)
 
 
-def processes_text(store: Store) -> str:
+def processes_text(store: Store) -> Printable:
     """A table: count, nodes, ranks, role, user, command; failed nodes at the end."""
     rows = []
     for group in _groups(store):
@@ -42,10 +42,10 @@ def processes_text(store: Store) -> str:
             lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
         elif now.host and now.host.unreadable:
             lines.append(f"▲ {now.name}  {now.host.unreadable} Python processes of other users not readable")
-    return "\n".join(map(printable, lines))
+    return join_lines(lines)
 
 
-def processes_json(store: Store) -> str:
+def processes_json(store: Store) -> JsonText:
     """`{"schema": "gconsole.ps/1", "processes": [...], "failed": [...]}`; processes are records of that kind."""
     failed = [now.state for now in store.nodes.values() if now.state and now.state.error]
     processes = [

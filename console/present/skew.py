@@ -11,6 +11,7 @@ from ..analysis.skew.lateness import JobSkew, Share
 from ..text.cells import clean, fit, width_of
 from ..text.format import millis
 from ..text.nodeset_fold import fold_numbers
+from ..text.sanitize import Printable
 from .spans import Line, Span, as_text, cut, glyph, plain
 
 SyncPointKind = Literal["collectives", "steps", "captures"]
@@ -29,10 +30,10 @@ def of_kind(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[JobSkew, ...]:
 
 def skew_text(
     seen: SkewSnapshot, kind: SyncPointKind = "collectives", width: int = 110, rows: Sequence[str] = ()
-) -> str:
+) -> Printable:
     """The head, `rows`, and the tables as text; "" if nothing was analysed."""
     if not (of_kind(seen, kind) or seen.desyncs or seen.violations):
-        return ""
+        return as_text(())
     head = Line((Span("skew"), *head_spans(seen, kind)))
     return as_text([head, *map(plain, rows), *([plain("")] if rows else []), *table_lines(seen, kind, width)])
 

@@ -11,6 +11,7 @@ import msgspec
 
 from ..text.cells import fit, width_of
 from ..text.format import state_word as state_word
+from ..text.sanitize import Printable, join_lines
 
 #: Every style name: plain, quiet, loud, the five states, badges (drawn reversed), the selection, tabs.
 STYLES = (
@@ -76,9 +77,9 @@ def cut(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
     return tuple(kept)
 
 
-def as_text(lines: Iterable[Line]) -> str:
+def as_text(lines: Iterable[Line]) -> Printable:
     """Lines as plain text, without trailing blanks."""
-    return "\n".join(line.text.rstrip() for line in lines)
+    return join_lines(line.text.rstrip() for line in lines)
 
 
 def wrapped(text: str, width: int) -> list[str]:

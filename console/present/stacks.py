@@ -12,6 +12,7 @@ from ..core.store import CaptureNow
 from ..text.cells import clean, width_of
 from ..text.format import duration, millis, plural
 from ..text.nodeset_fold import fold_numbers
+from ..text.sanitize import Printable, join_lines, printable, printable_lines
 from .spans import GLYPHS, Line, Span, TreeNode, as_text, cut, plain, state_word
 
 #: Deeper branches are not indented further in text.
@@ -99,19 +100,19 @@ def shape_words(shape: Shape) -> list[str]:
     return threads + {"function": [], "line": ["by line"], "locals": ["by variables"]}[shape.granularity]
 
 
-def captures_text(captures: Iterable[tuple[CaptureNow, Fold]]) -> str:
+def captures_text(captures: Iterable[tuple[CaptureNow, Fold]]) -> Printable:
     """Stack trees of each folded job with the capture it is of; "" without captures."""
-    parts = []
+    parts: list[Printable] = []
     for capture, folded in captures:
         name = folded.job + (f" attempt {folded.attempt}" if folded.attempt else "")
-        parts.append(f"capture {capture.id}  {name}\n{stacks_text(folded)}")
+        parts.append(join_lines([f"capture {capture.id}  {name}", *stacks_text(folded).split("\n")]))
         if capture.lost or capture.dropped:
             lost = f"{capture.lost} stacks lost, {capture.dropped} dropped (too many)"
-            parts.append(f"  ▲ incomplete: {lost}")
-    return "\n\n".join(parts)
+            parts.append(printable(f"  ▲ incomplete: {lost}"))
+    return printable_lines("\n\n".join(parts))
 
 
-def stacks_text(fold: Fold, width: int = 110) -> str:
+def stacks_text(fold: Fold, width: int = 110) -> Printable:
     """The tree of each role under a header with its figures, in about `width` columns."""
     lines: list[Line] = []
     for role in _roles(fold):

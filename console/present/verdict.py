@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from ..analysis.hang.verdict import Culprit, State, Verdict
 from ..text.cells import clean, width_of
 from ..text.format import UNKNOWN, plural, seconds
+from ..text.sanitize import Printable
 from .spans import GLYPHS, Line, Span, Status, as_text, confidence_word, plain, state_word, wrapped
 
 #: Status of each verdict state, the worst first: the order in which jobs are listed.
@@ -33,7 +34,7 @@ def verdict_lines(verdict: Verdict, width: int, *, watched_s: float | None = Non
     return list(_lines(verdict, watched_s, width, width if wrap else _UNWRAPPED))
 
 
-def verdict_text(verdict: Verdict, width: int = 110) -> str:
+def verdict_text(verdict: Verdict, width: int = 110) -> Printable:
     """The same lines as plain text, not wrapped."""
     return as_text(verdict_lines(verdict, width, wrap=False))
 

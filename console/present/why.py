@@ -18,7 +18,7 @@ from ..analysis.stacks.profiles import (
     parse_frames,
 )
 from ..text import format
-from ..text.sanitize import printable
+from ..text.sanitize import Printable, join_lines, printable
 
 NO_STRAGGLER: Final = "no rank waits for the others significantly less than its peers"
 #: Calls with less of the time on both sides are left out of the text.
@@ -29,7 +29,7 @@ _WIDTH, _ROW = 1200, 17
 _DEEPEST: Final = 200
 
 
-def why_text(comparison: ProfileComparison) -> str:
+def why_text(comparison: ProfileComparison) -> Printable:
     """The largest difference or that there is none, figures of the kernel, and the tree of calls with both shares."""
     lines = [f"{comparison.subject} against {comparison.against}", *_answer(comparison), ""]
     lines.append(
@@ -47,7 +47,7 @@ def why_text(comparison: ProfileComparison) -> str:
             mark = "*" if call.p is not None else " "
             shares = f"{call.share:5.0%} {call.peers:5.0%} {call.difference:+5.0%}{mark}"
             lines.append(f"  {shares} {'  ' * (len(call.path) - 1)}{_place(call.path[-1], call.line)}")
-    return "\n".join(printable(line) for line in lines)
+    return join_lines(lines)
 
 
 def _answer(comparison: ProfileComparison) -> Iterator[str]:

@@ -26,7 +26,7 @@ from ..records import Finding, Log, Severity
 from ..text.documents import pretty
 from ..text.format import age, duration, iso, plural, state_word
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
-from ..text.sanitize import printable
+from ..text.sanitize import Printable, join_lines, printable
 from .collectives import CollectivesLine, collectives_line
 from .nodes import (
     CostLine,
@@ -222,10 +222,10 @@ MAX_FINDINGS = 50
 SHOWN_EVENTS = 8
 
 
-def summary(report: Report) -> str:
+def summary(report: Report) -> Printable:
     """The text summary: cluster, jobs, failed nodes, findings, and what happened before."""
     parts = (_job_lines, _failure_lines, _unreadable_lines, _unrecognised_lines, _finding_lines, _event_lines)
-    return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
+    return join_lines([_head(report), *(line for part in parts for line in part(report))])
 
 
 def _head(report: Report) -> str:

@@ -75,7 +75,7 @@ def table(
     `align` has `<`, `>` or `^` for each column from the first, `<` for the rest. `rule` draws a line below the header.
     A cell of more than `widest` terminal cells is not cut, but does not widen its column.
     """
-    lines = [[printable(cell) for cell in row] for row in ([header] if header else []) + list(rows)]
+    lines: list[list[str]] = [[printable(cell) for cell in row] for row in ([header] if header else []) + list(rows)]
     columns = max(map(len, lines), default=0)
     align = align.ljust(columns, "<")
     widths = [max(width_of(line[i]) for line in lines if i < len(line)) for i in range(columns)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NewType, Union, get_args, get_origin
 
 import msgspec
 
 from .secrets import HIDDEN, SUSPECT, names_a_secret, value_without_secrets, without_secrets, words_without_secrets
 
+#: JSON for programs, printed without a change: a terminal gets it through a sanitising stream.
+JsonText = NewType("JsonText", str)
 _NO_TEXT: Final = (int, float, bool, type(None))
 
 
@@ -19,9 +21,9 @@ def encode(document: object) -> bytes:
     return msgspec.json.encode(redacted(document))
 
 
-def pretty(document: object, indent: int = 2) -> str:
+def pretty(document: object, indent: int = 2) -> JsonText:
     """The document as indented JSON, without a newline at its end."""
-    return msgspec.json.format(encode(document), indent=indent).decode()
+    return JsonText(msgspec.json.format(encode(document), indent=indent).decode())
 
 
 def redacted(document: Any) -> Any:

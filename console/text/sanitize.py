@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NewType
+
+#: Text without characters that steer a terminal. Only this module makes it of other text, which may be that of a node,
+#: a file or an error; what prints accepts nothing else.
+Printable = NewType("Printable", str)
 
 
-def printable(text: str) -> str:
+def printable(text: str) -> Printable:
     """`text` on one line, with non-printable characters replaced by "·"."""
     if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else "·" for letter in text)
+        return Printable(text)
+    return Printable("".join(letter if letter.isprintable() else "·" for letter in text))
 
 
 def quoted_for_dot(text: str) -> str:
@@ -19,9 +24,14 @@ def quoted_for_dot(text: str) -> str:
     return '"' + "\\n".join(lines) + '"'
 
 
-def printable_lines(text: str) -> str:
+def printable_lines(text: str) -> Printable:
     """`text` with its lines, each made printable."""
-    return "\n".join(map(printable, text.split("\n")))
+    return join_lines(text.split("\n"))
+
+
+def join_lines(lines: Iterable[str]) -> Printable:
+    """Lines as one text, each made printable: no text in them can begin a line of its own."""
+    return Printable("\n".join(map(printable, lines)))
 
 
 #: In UTF-8: control characters except the line feed, C1, and bidirectional and invisible formatting characters.

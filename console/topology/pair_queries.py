@@ -11,7 +11,7 @@ from ..analysis.topology.node import Device, NodeTopology
 from ..analysis.topology.routes import Route, between, peer_access, remote_access
 from ..text import format
 from ..text.nodeset_fold import natural
-from ..text.sanitize import printable
+from ..text.sanitize import join_lines
 from .snapshot import TopologySnapshot
 
 
@@ -79,7 +79,7 @@ def path_text(fleet: TopologySnapshot, start: Device, end: Device) -> str:
         lines += [] if access.allowed else [_network_text(fleet, start, end, route)]
     if route is not None and any(stop.kind == "network" for stop in route.stops):
         lines.append("assumes that all ports of one network can reach each other")
-    return "\n".join(map(printable, lines))
+    return join_lines(lines)
 
 
 def _network_text(fleet: TopologySnapshot, start: Device, end: Device, route: Route | None) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gconsole.session.imports.isolated_files import FileFailure
+from gconsole.monitor.imports.isolated_files import FileFailure
 from gconsole_remote.proc.procfs import ProcFs
 
 #: In memory, because thousands of files per second are written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from gconsole.cli.terminal import PrintableOut, overwrite_line
 from gconsole.records import Log, NodeState, encode
 from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, Session
+from gconsole.text.sanitize import join_lines
 
 SQL = "SELECT node, text FROM log ORDER BY seq"
 COMMANDS = {
@@ -152,3 +154,53 @@ def test_split_utf8_writes_are_escaped_like_whole_ones(size: int) -> None:
     for offset in range(0, len(data), size):
         out.write(data[offset : offset + size])
     assert buffer.getvalue().decode() == "ä·31m·€··ｆ ok\n·[2J·"
+
+
+# -- one sink, by type -------------------------------------------------------------------------------------------------
+
+CONSOLE = Path(__file__).parents[2] / "console"
+#: Modules that write to stdout or stderr themselves: the sinks, and those that print only what is stated.
+WRITERS = {
+    "cli/terminal.py": "the sink of text: it accepts Printable, and documents",
+    "cli/options.py": "the sink of output files: bytes of documents and records",
+    "cli/config.py": "configuration of the user, and key bindings",
+    "cli/serve.py": "its own address and token",
+    "cli/main.py": "help of commands",
+    "cli/export.py": "bytes of a format",
+    "cli/clocks.py": "bytes of a trace",
+    "cli/live.py": "bytes of clock records",
+    "cli/watch_live.py": "bytes of events",
+    "session/query/worker.py": "replies to its parent",
+    "text/logs.py": "messages that its formatter made printable",
+    "tui/controllers/shutdown.py": "one constant line",
+    "demo/cluster.py": "the path of its own hosts.toml",
+}
+
+
+def test_text_is_printed_only_by_the_sink_that_accepts_printable_text() -> None:
+    writers = set()
+    for path in CONSOLE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
+            call = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if call in ("print", "click.echo", "click.secho") or name in ("sys.stdout.buffer", "sys.stderr.buffer"):
+                writers.add(str(path.relative_to(CONSOLE)))
+    assert writers == set(WRITERS)
+    [sink] = [node for node in ast.parse((CONSOLE / "cli/terminal.py").read_text()).body
+              if isinstance(node, ast.FunctionDef) and node.name == "print_text"]  # fmt: skip
+    assert ast.unparse(sink.args.args[0]) == "text: Printable | JsonText", "mypy refuses other text"
+
+
+def test_only_the_sanitiser_makes_text_printable_and_only_documents_are_documents() -> None:
+    makers: dict[str, set[str]] = {"Printable": set(), "JsonText": set()}
+    for path in CONSOLE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers:
+                makers[node.func.id].add(str(path.relative_to(CONSOLE)))
+            assert not (isinstance(node, ast.Call) and ast.unparse(node.func) == "cast"
+                        and "Printable" in ast.unparse(node)), path  # fmt: skip
+    assert makers == {"Printable": {"text/sanitize.py"}, "JsonText": {"text/documents.py"}}
+
+
+def test_text_of_a_node_cannot_begin_a_line_of_a_summary() -> None:
+    assert join_lines(["job x", "node a\nverdict: no hang\x1b[2J"]) == "job x\nnode a·verdict: no hang·[2J"

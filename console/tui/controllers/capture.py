@@ -261,7 +261,7 @@ class CaptureController(Controller):
 
     async def _explain(self, dialog: LinesDialog) -> None:
         profiles, problems = await sample_ranks(self._control, self._store)
-        lines = [printable(problem) for problem in problems]
+        lines: list[str] = [printable(problem) for problem in problems]
         for job in dict.fromkeys(profile.job for profile in profiles):
             of_job = [profile for profile in profiles if profile.job == job]
             sides = await asyncio.to_thread(sides_of, of_job)
