@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from ..analysis.stacks.async_tasks import awaited_names, main_first, newest_tasks
 from ..analysis.stacks.fold import PLAIN as PLAIN
 from ..analysis.stacks.fold import Fold, JobKey, Shape, StackGroup, fold, jobs_of
 from ..analysis.stacks.frame_models import Model as Model
 from ..core.store import CaptureNow, Store
-from ..records import Local
+from ..records import Local, Stack
 from ..text.secrets import value_without_secrets
 from .hang import hang_models
 
@@ -50,6 +51,21 @@ class LocalLine(msgspec.Struct):
     value: str
 
 
+class TaskLine(msgspec.Struct):
+    """One asyncio task in the newest sample in which the tasks of its event loop were read."""
+
+    rank: int | None
+    role: str
+    node: str
+    pid: int
+    name: str
+    is_main: bool  # the event loop runs until it ends
+    path: list[StepLine]  # its coroutines, outermost first
+    awaits: str  # type of what the innermost coroutine awaits; empty: unknown
+    tasks: list[str]  # names of the tasks that it waits for
+    wakes_in_s: float | None  # its sleep ends by itself by then
+
+
 class CaptureLine(msgspec.Struct):
     """One job in one capture; `spread_ns` is the spread of the /proc reads on the nodes' own clocks."""
 
@@ -63,6 +79,7 @@ class CaptureLine(msgspec.Struct):
     took_ns: int | None
     groups: list[StackGroupLine]
     locals: list[LocalLine]
+    tasks: list[TaskLine]
 
 
 def capture_lines(store: Store) -> list[CaptureLine]:
@@ -121,6 +138,23 @@ def _locals(capture: CaptureNow, folded: Fold) -> list[LocalLine]:
     )  # fmt: skip
 
 
+def _tasks(capture: CaptureNow, folded: Fold) -> list[TaskLine]:
+    return [
+        TaskLine(
+            stack.rank, stack.role, stack.node, stack.pid, task.name, task.is_main,
+            [StepLine(frame.function, frame.file, [frame.line] if frame.line else []) for frame in task.frames],
+            task.awaits, awaited_names(task, stack.tasks or ()), task.wakes_in_s,
+        )
+        for stack in job_tasks(capture.stacks, folded)
+        for task in main_first(stack.tasks or ())
+    ]  # fmt: skip
+
+
+def job_tasks(stacks: Sequence[Stack], folded: Fold) -> list[Stack]:
+    """The newest readings of the asyncio tasks of one job."""
+    return newest_tasks(stack for stack in stacks if (stack.job, stack.attempt) == (folded.job, folded.attempt))
+
+
 def _value(local: Local) -> str:
     return value_without_secrets(local.name, local.value)
 
@@ -129,7 +163,7 @@ def _line(capture: CaptureNow, folded: Fold, variables: list[LocalLine]) -> Capt
     return CaptureLine(
         capture=capture.id, job=folded.job, attempt=folded.attempt, ranks=list(folded.ranks), read=list(folded.read),
         samples=folded.samples, spread_ns=folded.spread_ns, took_ns=folded.took_ns,
-        groups=[_group_line(group) for group in folded.groups], locals=variables,
+        groups=[_group_line(group) for group in folded.groups], locals=variables, tasks=_tasks(capture, folded),
     )  # fmt: skip
 
 

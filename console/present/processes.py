@@ -23,6 +23,7 @@ class _Group(msgspec.Struct):
     job: str | None
     user: str
     cmdline: str
+    part: str
     nodes: list[str] = msgspec.field(default_factory=list)
     ranks: list[int] = msgspec.field(default_factory=list)
     pids: list[int] = msgspec.field(default_factory=list)
@@ -30,13 +31,18 @@ class _Group(msgspec.Struct):
 
 def processes_text(store: Store) -> Printable:
     """A table: count, nodes, ranks, role, user, command; failed nodes at the end."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for group in _groups(store):
         nodes = fold(sorted(set(group.nodes)))
         pid = f" (pid {group.pids[0]})" if len(group.pids) == 1 else ""
         role, user = printable(group.role)[:20], printable(group.user)[:32]
-        rows.append((str(len(group.pids)), nodes, fold_ranks(group.ranks), role, user, group.cmdline + pid))
-    lines = table(rows, header=("COUNT", "NODES", "RANKS", "ROLE", "USER", "COMMAND"), align=">")
+        part = printable(group.part)[:48]
+        rows.append((str(len(group.pids)), nodes, fold_ranks(group.ranks), role, part, user, group.cmdline + pid))
+    header = ["COUNT", "NODES", "RANKS", "ROLE", "PART", "USER", "COMMAND"]
+    if not any(row[4] for row in rows):
+        header.remove("PART")
+        rows = [(*row[:4], *row[5:]) for row in rows]
+    lines = table(rows, header=header, align=">")
     for now in store.nodes.values():
         if now.state and now.state.error:
             lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
@@ -61,11 +67,11 @@ def _order(process: Process) -> tuple[str, int]:
 
 
 def _groups(store: Store) -> list[_Group]:
-    groups: dict[tuple[str, str | None, str, str], _Group] = {}
+    groups: dict[tuple[str, str | None, str, str, str], _Group] = {}
     for process in sorted(store.processes.values(), key=_order):
         user = process.user or str(process.uid)
         cmdline = printable(without_secrets(process.cmdline or f"[{process.comm}]"))[:100]
-        key = (process.role, process.job, user, cmdline)
+        key = (process.role, process.job, user, cmdline, process.part or "")
         group = groups.setdefault(key, _Group(*key))
         group.nodes.append(process.node)
         group.pids.append(process.pid)

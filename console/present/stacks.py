@@ -7,8 +7,10 @@ from typing import Final
 
 import msgspec
 
+from ..analysis.stacks.async_tasks import main_first, newest_tasks, task_text
 from ..analysis.stacks.fold import PLAIN, Fold, Shape, StackBranch, StackGroup, StackStep
 from ..core.store import CaptureNow
+from ..records import Stack
 from ..text.cells import clean, width_of
 from ..text.format import duration, millis, plural
 from ..text.nodeset_fold import fold_numbers
@@ -17,6 +19,8 @@ from .spans import GLYPHS, Line, Span, TreeNode, as_text, cut, plain, state_word
 
 #: Deeper branches are not indented further in text.
 _DEEPEST: Final = 20
+#: Tasks of one event loop that are listed.
+_MOST_TASKS: Final = 16
 _ROLES: Final = {
     "rank": "stacks",
     "dataloader_worker": "DataLoader workers",
@@ -106,10 +110,26 @@ def captures_text(captures: Iterable[tuple[CaptureNow, Fold]]) -> Printable:
     for capture, folded in captures:
         name = folded.job + (f" attempt {folded.attempt}" if folded.attempt else "")
         parts.append(join_lines([f"capture {capture.id}  {name}", *stacks_text(folded).split("\n")]))
+        own = [stack for stack in capture.stacks if (stack.job, stack.attempt) == (folded.job, folded.attempt)]
+        if tasks := task_lines(newest_tasks(own)):
+            parts.append(as_text(tasks))
         if capture.lost or capture.dropped:
             lost = f"{capture.lost} stacks lost, {capture.dropped} dropped (too many)"
             parts.append(printable(f"  ▲ incomplete: {lost}"))
     return printable_lines("\n\n".join(parts))
+
+
+def task_lines(stacks: Sequence[Stack]) -> list[Line]:
+    """The asyncio tasks of these processes under a header; none without tasks. At most `_MOST_TASKS` of each."""
+    lines: list[Line] = []
+    for stack in stacks:
+        tasks = stack.tasks or ()
+        who = clean(stack.role).replace("_", " ") if stack.rank is None else f"rank {stack.rank}"
+        lines.append(plain(f"  {who}  {clean(stack.node)} pid {stack.pid}  {plural(len(tasks), 'task')}"))
+        lines += [plain(f"    {clean(task_text(task, tasks))}") for task in main_first(tasks)[:_MOST_TASKS]]
+        if len(tasks) > _MOST_TASKS:
+            lines.append(plain(f"    … and {len(tasks) - _MOST_TASKS} more", "muted"))
+    return [plain("ASYNCIO TASKS"), *lines] if lines else []
 
 
 def stacks_text(fold: Fold, width: int = 110) -> Printable:

@@ -31,6 +31,7 @@ class Process(Record, tag="process", kw_only=True):
     cmdline: str | None = None  # arguments joined by spaces, at most 512 characters; None if not readable
     role: str  # rank, launcher, dataloader_worker, compile_worker, child, python, gpu
     program: Literal["compute", "script", "service"] | None = None  # of role python; None: another role, or unreadable
+    part: str | None = None  # in Ray, vLLM or SGLang: `ray actor Trainer`; `… (guess)` if its title does not say so
     job: str | None = None  # job of its rank, if it belongs to one; of a launcher, job of the ranks below it
     rank: Count | None = None  # the rank it is or descends from
     gone: bool = False  # True in the last record: it has ended

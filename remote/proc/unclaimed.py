@@ -7,7 +7,7 @@ from .programs import program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable
+    from typing import Any, Iterable
 
     from .process_facts import ProcessEntry
     from .procfs import ProcFs
@@ -25,6 +25,8 @@ _LIBRARIES = re.compile(
     rb"/(?:libtorch(?:_python|_cpu|_cuda|_hip)?|libc10|libcuda|libcudart|libnccl|librccl|libamdhip64|libtensorflow\w*"
     rb"|_pywrap_tensorflow\w*|xla_extension|libjax_common|libmpi|libhccl|libneuron\w*|libpaddle)[.\w+-]*\.so"
 )
+#: The library of Ray's workers and drivers.
+_RAY_LIBRARY = re.compile(rb"/ray/_raylet[.\w+-]*\.so")
 #: Folders of the distribution, of installed packages and of editors' servers (hidden folders).
 _INSTALLED = re.compile(
     r"^/(?:bin|sbin|lib|lib64|etc|snap|var/lib)/|^/usr/(?!local/|src/|home/)|^/usr/local/(?:bin|sbin|lib|libexec|share)/"
@@ -47,6 +49,11 @@ class UnclaimedProcesses(object):
         self._procfs = procfs
         self._programs: "dict[ProcessKey, str]" = {}
         self._due: "dict[ProcessKey, tuple[float, float]]" = {}  # (when its libraries are read, pause after that)
+        self._ray: "set[ProcessKey]" = set()
+
+    def uses_ray(self, entry: "ProcessEntry") -> bool:
+        """Whether Ray's library was seen in a process without a rank."""
+        return entry.key in self._ray
 
     def get(self, entry: "ProcessEntry", lineage: "Iterable[ProcessEntry]" = ()) -> "str | None":
         """COMPUTE, SCRIPT or SERVICE; None if the process is not readable. `lineage`: its ancestors."""
@@ -63,19 +70,23 @@ class UnclaimedProcesses(object):
         for table in (self._programs, self._due):
             for key in [key for key in table if key not in by_key]:
                 del table[key]
+        self._ray.intersection_update(by_key)
         due = [key for key, (when, _) in self._due.items() if when <= now]
         entries = [by_key[key] for key in due[:MOST]]
-        mapped = apart.read_each(self._procfs, {entry.pid: ("maps",) for entry in entries}, _has_libraries)
-        return [entry for entry in entries if self._note(entry, mapped[entry.pid] is True, now)]
+        mapped = apart.read_each(self._procfs, {entry.pid: ("maps",) for entry in entries}, _libraries)
+        return [entry for entry in entries if self._note(entry, *_checked(mapped[entry.pid]), now)]
 
-    def _note(self, entry: "ProcessEntry", has_libraries: bool, now: float) -> bool:
-        """Whether libraries for computing appeared in a process; then it is not read again."""
+    def _note(self, entry: "ProcessEntry", has_libraries: bool, has_ray: bool, now: float) -> bool:
+        """Whether libraries for computing, or Ray's, appeared in a process; with the former it is not read again."""
         pause_s = self._due[entry.key][1]
         self._due[entry.key] = (now + pause_s, 2 * pause_s)
         if pause_s > LAST_S:
             del self._due[entry.key]
+        is_new = has_ray and entry.key not in self._ray
+        if is_new:
+            self._ray.add(entry.key)
         if not has_libraries or _IDLE.search(" ".join(entry.details.argv[:4])):
-            return False
+            return is_new
         self._due.pop(entry.key, None)
         self._programs[entry.key] = COMPUTE
         return True
@@ -98,5 +109,14 @@ class UnclaimedProcesses(object):
         return unit is None or _CARRIERS.match(unit.group(1)) is not None
 
 
-def _has_libraries(procfs: "ProcFs", pid: int) -> bool:
-    return _LIBRARIES.search(procfs.maps(pid)) is not None
+def _libraries(procfs: "ProcFs", pid: int) -> "list[bool]":
+    """Whether a process has mapped libraries for computing, and Ray's."""
+    maps = procfs.maps(pid)
+    return [pattern.search(maps) is not None for pattern in (_LIBRARIES, _RAY_LIBRARY)]
+
+
+def _checked(answer: "Any") -> "tuple[bool, bool]":
+    """An answer of `_libraries`; (False, False) if the process ended or is not readable."""
+    if not isinstance(answer, list) or len(answer) != 2:
+        return False, False
+    return answer[0] is True, answer[1] is True

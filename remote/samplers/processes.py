@@ -7,6 +7,7 @@ from ..clocks import stamps
 from ..comms.nccl_version import NcclVersions
 from ..proc.activity import ActivityTracker, ProcessGone, describe_code, describe_exit, exit_code_of
 from ..proc.exits import ExitWatch
+from ..proc.framework_parts import framework_part
 from ..proc.last_run import LastRuns
 from ..proc.process_reader import ProcessReader
 from ..proc.process_table import ProcessTable
@@ -185,7 +186,8 @@ class ProcessSampler(Sampler):
         entries = [self.table.entries[key[0]] for key in unclaimed if key[0] in self.table.entries]
         for entry in self._unclaimed.refresh([entry for entry in entries if entry.facts is not None], now):
             if entry.key in self._processes:  # else its pid is another process now, which is evaluated next
-                self._processes[entry.key] = dict(self._processes[entry.key], program=self._unclaimed.get(entry))
+                updated = {"program": self._unclaimed.get(entry), "part": self._part(entry)}
+                self._processes[entry.key] = dict(self._processes[entry.key], **updated)
                 yield "process", self._processes[entry.key]
 
     # -- discovery and exit -----------------------------------------------------------------------------------------
@@ -317,11 +319,21 @@ class ProcessSampler(Sampler):
                 "cmdline": command_line(facts.argv),
                 "role": role,
                 "program": self._unclaimed.get(entry, self.table.lineage(entry)) if role == "python" else None,
+                "part": self._part(entry),
                 "job": job,
                 "rank": rank,
                 "gone": False,
             }
         return processes
+
+    def _part(self, entry: "ProcessEntry") -> "str | None":
+        """The part of a process in Ray, vLLM or SGLang."""
+        above = [framework_part(parent.facts.argv, parent.comm) for parent in self.table.lineage(entry) if parent.facts]
+        facts = entry.details
+        part = framework_part(
+            facts.argv, entry.comm, facts.env, [part for part in above if part], self._unclaimed.uses_ray(entry)
+        )
+        return part and printable(part, 80)
 
     # -- activity ---------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ import msgspec
 from gconsole.analysis.crash.diagnosis import diagnose_crash
 from gconsole.fleet import wire
 from gconsole.monitor.imports import collectives, outputs, py_spy_dumps
-from gconsole.monitor.imports.isolated_files import FileFailure
 from gconsole.records import BadRecord, decode, encode
 from gconsole.session import ndjson
 from gconsole.session.export import document

@@ -167,7 +167,7 @@ def rank_lines(frame: ScreenSnapshot, number: int) -> Iterator[str]:
     for row in rows:
         rank = row.rank
         process = frame.processes.get((rank.node, rank.pid, rank.start_ticks)) if rank is not None else None
-        yield from detail_lines(rank_detail(row, process.cmdline if process else None))
+        yield from detail_lines(rank_detail(row, process))
 
 
 def gpu_lines(frame: ScreenSnapshot, name: str) -> Iterator[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from ...analysis.stacks.async_tasks import main_first, newest_tasks, task_text
 from ...core.store import GpuNow, NodeNow
 from ...present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, Status, confidence_word, plain, state_word, wrapped
-from ...records import Finding, Missing
+from ...records import Finding, Missing, Process, Stack
 from ...text import format
 from ...text.cells import clean, fit
 from ...text.nodeset_fold import fold_ranks
@@ -103,6 +104,10 @@ def _missing(missing: Missing) -> Iterator[Fact]:
         yield Fact("try", clean(missing.try_), "accent")
 
 
+#: asyncio tasks listed on the page of a rank.
+_MOST_TASKS: Final = 16
+
+
 def gpu_detail(node: NodeSummary, gpu: GpuNow) -> Detail:
     """A GPU: its newest metrics."""
     return Detail(f"{node.name} gpu{index_of(gpu)}", node.status, tuple(_gpu_facts(node, gpu)))
@@ -130,14 +135,25 @@ def _gpu_facts(node: NodeSummary, gpu: GpuNow) -> Iterator[Fact]:
             yield Fact("throttled by", clean(", ".join(now.clocks_event_reasons)), "warning")
 
 
-def rank_detail(row: RankListRow, cmdline: str | None) -> Detail:
-    """A rank: its process and what that does."""
+def rank_detail(row: RankListRow, process: Process | None, stacks: Sequence[Stack] = ()) -> Detail:
+    """A rank: its process and what that does; `stacks` are those of the process in the shown capture."""
     return Detail(
-        f"rank {format.integer(row.number)}  {state_word(row.state)}", row.status, tuple(_rank_facts(row, cmdline))
-    )
+        f"rank {format.integer(row.number)}  {state_word(row.state)}", row.status,
+        (*_rank_facts(row, process), *_task_facts(stacks)),
+    )  # fmt: skip
 
 
-def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
+def _task_facts(stacks: Sequence[Stack]) -> Iterator[Fact]:
+    """The asyncio tasks of a process, that which its event loop runs first."""
+    for stack in newest_tasks(stacks):
+        tasks = stack.tasks or ()
+        yield Fact("", "")
+        yield Fact("asyncio", f"{format.plural(len(tasks), 'task')} of {clean(stack.thread_name or 'a thread')}")
+        for task in main_first(tasks)[:_MOST_TASKS]:
+            yield Fact("task", clean(task_text(task, tasks)))
+
+
+def _rank_facts(row: RankListRow, process: Process | None) -> Iterator[Fact]:
     rank, stat = row.rank, row.stat
     if row.reason:
         yield Fact("reason", row.reason, row.status)
@@ -155,8 +171,10 @@ def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
     )
     inner = f" ({rank.ns_pid} in its container)" if rank.ns_pid else ""
     yield Fact("process", f"pid {rank.pid}{inner}, uid {format.integer(rank.uid)}")
-    if cmdline:
-        yield Fact("command", clean(cmdline))
+    if process is not None and process.cmdline:
+        yield Fact("command", clean(process.cmdline))
+    if process is not None and process.part:
+        yield Fact("part", clean(process.part))
     yield Fact("gpu", clean(rank.gpu or format.UNKNOWN))
     yield Fact("detected by", clean(", ".join(filter(None, (rank.launcher, rank.source)))))
     if stat:

@@ -214,7 +214,12 @@ def rank_in(frame: ScreenSnapshot, key: object) -> Detail | None:
             rank = row.rank
             process = frame.processes.get((rank.node, rank.pid, rank.start_ticks)) if rank is not None else None
             places = (*places_of_rank(frame, row), *((events_of(rank.node),) if rank is not None else ()))
-            return replace(rank_detail(row, process.cmdline if process else None), places=places)
+            own = (rank.node, rank.pid, rank.start_ticks) if rank is not None else None
+            stacks = [
+                stack for job in frame.hang for stack in job.stacks
+                if (stack.node, stack.pid, stack.start_ticks) == own
+            ]  # fmt: skip
+            return replace(rank_detail(row, process, stacks), places=places)
     return None
 
 

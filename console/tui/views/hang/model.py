@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Final
 
 from ....analysis.hang.wait_for import target_words
+from ....analysis.stacks.async_tasks import main_first, task_text
 from ....analysis.stacks.fold import Fold, StackGroup, StackStep
 from ....monitor.crash import Crash
 from ....present import verdict as present
@@ -219,6 +220,9 @@ def _thread_lines(stack: Stack, width: int) -> Iterator[Line]:
                 yield plain(f"    … {count - _OUTER - _INNER} calls …", "muted")
             continue
         yield from _frame_lines(frame, named.get(index, ()), width, is_leaf=index == count - 1)
+    for task in main_first(stack.tasks or ()):
+        for number, part in enumerate(wrapped(clean(task_text(task, stack.tasks or ())), max(20, width - 8))):
+            yield Line((Span("       " if number else "  task ", "muted"), Span(part)))
 
 
 def _frame_lines(frame: StackFrame, named: Sequence[Local], width: int, *, is_leaf: bool) -> Iterator[Line]:
