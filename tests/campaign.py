@@ -65,6 +65,13 @@ def parts() -> dict[str, Part]:
             {name: ["-m", "tests.hangs.rounds"] for name in rounds}
             | {f"{name}, loaded": ["-m", "tests.hangs.rounds", "--loaded"] for name in rounds},
         ),
+        "collectives": Part(
+            "jobs of 19 shapes of communication live: 20 diagnoses of each healthy one, slow and hung ones",
+            {
+                "with a recorder": ["-m", "tests.collectives.live", "--recorder", "with", "--times", "20"],
+                "without": ["-m", "tests.collectives.live", "--recorder", "without", "--times", "20"],
+            },
+        ),
         "crashes": Part(
             "every labelled crash live, three times", {name: ["-m", "tests.crashes.rounds"] for name in rounds}
         ),

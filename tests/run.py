@@ -50,6 +50,7 @@ GROUPS: Mapping[str, int] = {
     "clocks": 1,
     "sessions": 1,
     "hangs": 1,
+    "collectives": 1,
     "watch": 1,
     "crashes": 1,
     "security": 1,

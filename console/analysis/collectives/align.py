@@ -86,14 +86,19 @@ def groups_of(
 ) -> list[ProcessGroup]:
     """The groups of one job, from the sources with sequence numbers, by source and name.
 
-    RAS only counts (`ras.count_faults`), and Inspector numbers each kind of operation separately.
+    RAS only counts (`ras.count_faults`), and Inspector numbers each kind of operation separately. A rank whose newest
+    operations have not arrived yet is one that no source covers.
     """
     entries: dict[GroupKey, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     lines: dict[GroupKey, dict[int, PgStatus]] = defaultdict(dict)
     descs: dict[GroupKey, str] = {}
     covered: dict[Witness, dict[int, PgStatus]] = defaultdict(dict)
+    collectives, statuses = list(collectives), list(statuses)
+    incomplete = _incomplete(collectives, statuses)
     for status in statuses:
         if status.source in ("ras", "inspector") or status.status != "ok" or status.rank is None:
+            continue
+        if (status.source, status.rank) in incomplete:
             continue
         witness = WITNESSES[status.source]
         covered[witness].setdefault(status.rank, status)
@@ -103,10 +108,27 @@ def groups_of(
             descs[key] = descs.get(key) or status.process_group[1]
     for entry in collectives:
         if entry.process_group and entry.rank is not None and entry.source not in ("ras", "inspector"):
+            if (entry.source, entry.rank) in incomplete:
+                continue
             key = (WITNESSES[entry.source], entry.process_group[0])
             entries[key][entry.rank].append(entry)
             descs[key] = descs.get(key) or entry.process_group[1]
     return [_group(key, descs[key], entries[key], lines[key], covered[key[0]], world_size) for key in sorted(descs)]
+
+
+def _incomplete(collectives: Sequence[Collective], statuses: Sequence[PgStatus]) -> set[tuple[str, int]]:
+    """(source, rank) of the dumps whose newest operation is not among these: their records arrive in parts."""
+    newest: dict[tuple[str, int], int] = {}
+    for entry in collectives:
+        if entry.rank is not None and entry.record_id is not None:
+            key = (entry.source, entry.rank)
+            newest[key] = max(newest.get(key, NONE), entry.record_id)
+    return {
+        (status.source, status.rank)
+        for status in statuses
+        if status.rank is not None and status.oldest_record_id is not None and status.entries and status.entries_sent
+        and newest.get((status.source, status.rank), NONE) < status.oldest_record_id + status.entries - 1
+    }  # fmt: skip
 
 
 def _group(

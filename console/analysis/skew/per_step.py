@@ -19,6 +19,9 @@ from .sync_points import SyncPoint
 
 #: Fewest parts of the record that show a consistent cause.
 LEAST_PARTS: Final = 8
+#: A rank must cause most of the waiting in more than this share of the parts, where these are not steps: the delays of
+#: parts that cut steps apart are not independent, so that their p-value alone proves little.
+LEAST_CAUSED: Final = 0.5
 
 
 class Delay(msgspec.Struct, frozen=True):
@@ -63,6 +66,8 @@ def step_lateness(
     best: dict[int, StepLateness] = {}
     for tried in sizes:
         for rank, late in _of_size(delays, tried, ranks, tail).items():
+            if size is None and late.caused <= LEAST_CAUSED * late.parts:
+                continue
             corrected = msgspec.structs.replace(
                 late, is_step=size is not None, chance=min(1.0, late.chance * len(sizes))
             )
