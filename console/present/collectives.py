@@ -184,12 +184,14 @@ def _statistics(communication: Communication, width: int) -> Iterator[Line]:
             if statistic.mean_ms is None
             else f"  avg {statistic.mean_ms:.2f} ms, min {statistic.least_ms:.2f}, max {statistic.most_ms:.2f}"
         )
+        reductions = f"  {clean(', '.join(statistic.red_ops))}" if statistic.red_ops else ""
+        streams = f"  {format.plural(statistic.streams, 'stream')} a rank" if statistic.streams else ""
         spans = (
             Span(
                 f"  {fit(clean(statistic.op), 18)} {fit(clean(statistic.group), 18)} "
                 f"{format.count(statistic.count):>7}×  "
             ),
-            Span(f"{format.size_compact(statistic.bytes):>6}{times}", "muted"),
+            Span(f"{format.size_compact(statistic.bytes):>6}{times}{reductions}{streams}", "muted"),
             Span(waits, "warning"),
         )
         yield Line(cut(spans, width))

@@ -108,6 +108,8 @@ class StatisticsLine(msgspec.Struct):
     mean_ms: float | None
     least_ms: float | None
     most_ms: float | None
+    red_ops: list[str]
+    streams: int | None
 
 
 class WaitLine(msgspec.Struct):

@@ -68,6 +68,8 @@ class Statistics(msgspec.Struct, frozen=True):
     mean_ms: float | None
     least_ms: float | None
     most_ms: float | None
+    red_ops: tuple[str, ...] = ()  # distinct reductions, where the record has them
+    streams: int | None = None  # most distinct CUDA streams of one rank, where the record has them
 
 
 def imbalance_of(collectives: Sequence[Collective], groups: Iterable[ProcessGroup]) -> Imbalance:
@@ -141,8 +143,14 @@ def statistics_of(collectives: Iterable[Collective], titles: Mapping[GroupKey, s
 def _statistics(group: str, op: str, entries: Sequence[Collective]) -> Statistics:
     took = [time for entry in entries if (time := entry.duration_ms) is not None]
     sizes = [size for entry in entries if (size := payload_bytes(entry)) is not None]
+    streams: dict[int | None, set[str]] = defaultdict(set)
+    for entry in entries:
+        if entry.stream:
+            streams[entry.rank].add(entry.stream)
     return Statistics(
         group=group, op=op, count=len(entries), pending=sum(entry.retired is False for entry in entries),
         bytes=sum(sizes) if sizes else None, measured=len(took), mean_ms=fmean(took) if took else None,
         least_ms=min(took, default=None), most_ms=max(took, default=None),
+        red_ops=tuple(sorted({entry.red_op for entry in entries if entry.red_op})),
+        streams=max(map(len, streams.values()), default=None),
     )  # fmt: skip

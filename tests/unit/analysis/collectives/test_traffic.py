@@ -117,3 +117,11 @@ def test_latency_statistics_cover_only_measured_operations():
 def test_dtype_of_unknown_width_has_no_byte_count():
     [line] = said(an_op(0, 5, input_dtypes=("Float3",), output_dtypes=("Float3",))).statistics
     assert line.bytes is None
+
+
+def test_reductions_and_streams_are_listed_where_the_record_has_them():
+    ops = [an_op(rank, 5 + rank, red_op="avg" if rank else "sum", stream=f"0x{rank % 2}") for rank in range(4)]
+    [line] = said(*ops, an_op(0, 7, red_op="sum", stream="0x1")).statistics
+    assert (line.red_ops, line.streams) == (("avg", "sum"), 2)
+    [line] = said(an_op(0, 5)).statistics
+    assert (line.red_ops, line.streams) == ((), None)
