@@ -20,7 +20,8 @@ SCRIPT = FOLDER / "late_in_step.py"
 LATE_MS = (0.0, 20.0, 5.0, 1.0)
 A_STEP = (1, 8, 25, 100)
 LATE_RANK = 2
-#: What a run needs to be judged: as many steps as the recorder keeps, at most.
+#: Steps that the recorder keeps: those of the lateness before are overwritten while a run watches.
+KEPT_STEPS = 40
 ARGUMENTS = ("--skew", "--for", "5s", "--set", "skew.max_ms=0.3")
 
 
@@ -33,7 +34,7 @@ def measure(quick: bool) -> Outcome:
         rows,
         [
             f"four gloo ranks on two nodes, steps of 20 ms; rank {LATE_RANK} sleeps longer before the first collective"
-            " of each step; Flight Recorder of 2,000 entries, read while the job runs; late per step ± its error bar",
+            " of each step; Flight Recorder of 40 steps, read while the job runs; late per step ± its error bar",
             "found: that rank, and no other one; healthy: nobody. A sleep ends late by as much as the machine is busy",
             f"console, SSH, agents and job share one machine; load average {os.getloadavg()[0]:.1f} at the end",
         ],
@@ -48,7 +49,7 @@ def _of_job(rig: Rig, folder: Path, collectives: int, planted: tuple[float, ...]
         path.write_text("0")
     env = {
         **gloo_environment(rig), "COLLECTIVES": str(collectives), "LATE_RANK": str(LATE_RANK),
-        "LATE_FILE": f"{rig.nodes[0].inside}/late",
+        "LATE_FILE": f"{rig.nodes[0].inside}/late", "TORCH_FR_BUFFER_SIZE": str(max(64, KEPT_STEPS * collectives)),
     }  # fmt: skip
     rows = []
     with start_plain(rig, SCRIPT, rig.nodes, 2, env, python=str(find_torch_python())) as job:

@@ -179,6 +179,15 @@ def test_rank_that_the_other_late_ranks_wait_for_is_the_cause(good_clock: Common
     assert skew.together == ()
 
 
+def test_rank_that_is_far_later_than_those_that_are_late_with_it_is_the_cause(good_clock: CommonClock) -> None:
+    records = [
+        *in_group(entries({4: 20 * MS}), "dp0", (0, 4)),
+        *in_group(entries({1: 2 * MS}), "dp1", (1, 5)),
+    ]
+    skew = skew_of_entries(records, good_clock)
+    assert ([culprit.rank for culprit in skew.culprits], skew.together) == ([4], ())
+
+
 def test_time_the_other_ranks_waited_is_attributed_to_the_late_rank(good_clock: CommonClock) -> None:
     skew = skew_of_entries(entries({5: 20 * MS}, count=50), good_clock)
     assert skew.ranks[0].caused_gpu_s == pytest.approx(7 * 50 * 0.020, rel=0.01)

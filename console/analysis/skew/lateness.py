@@ -230,7 +230,8 @@ def _skew(job: str, attempt: int, sync_points: Sequence[SyncPoint]) -> JobSkew:
     ]
     often_last = [rank.rank for rank in ranks if rank.is_culprit]
     together = late_together(analysed, often_last) if _is_of_collectives(analysed) else []
-    causes = {cause_within(analysed, members) for members in together}
+    behind = {rank.rank: rank.behind_ns or 0 for rank in ranks}
+    causes = {cause_within(analysed, members, behind) for members in together}
     unknown = {rank for members in together for rank in members} - causes
     ranks = [msgspec.structs.replace(rank, is_culprit=rank.is_culprit and rank.rank not in unknown) for rank in ranks]
     ranks.sort(key=lambda point: (not point.is_culprit, -point.caused_gpu_s, -point.median_ns, point.rank))

@@ -2,14 +2,15 @@
 
 A rank is late at a collective because it is slow, or because it waited for a slow rank somewhere else: in a collective
 of another group, or for a message between the stages of a pipeline, which the record may lack. Ranks that are late at
-the same time are one event. Of these, one is named only if all others waited for it in recorded collectives.
+the same time are one event. Of these, one is named only if all others waited for it in recorded collectives, or if it
+is far later than they are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Share of the late arrivals of a rank that coincide with those of another, from which they are late together.
 COINCIDING: Final = 0.5
-#: A rank that others waited for waited for them this many times less.
+#: A rank that others waited for waited for them this many times less; one that is far later is so by this factor.
 _LESS: Final = 4
 #: Late ranks that are compared with each other; of more no single one is named.
 MOST_COMPARED: Final = 64
@@ -41,8 +42,14 @@ def late_together(analysed: Sequence[Lateness], culprits: Sequence[int]) -> list
     return sorted(distinct)
 
 
-def cause_within(analysed: Sequence[Lateness], members: Sequence[int]) -> int | None:
-    """The rank of a set that all others of it waited for in recorded collectives; None if there is none."""
+def cause_within(analysed: Sequence[Lateness], members: Sequence[int], behind_ns: Mapping[int, int]) -> int | None:
+    """The rank of a set that all others of it waited for in recorded collectives, or that is far later than they are.
+
+    A rank is not much later than the one that it waits for. None if there is no such rank.
+    """
+    latest = max(members, key=lambda rank: behind_ns[rank])
+    if all(behind_ns[latest] >= _LESS * behind_ns[rank] for rank in members if rank != latest):
+        return latest
     waited: dict[tuple[int, int], int] = defaultdict(int)  # (who, for whom): ns
     wanted = set(members)
     for point in analysed:
