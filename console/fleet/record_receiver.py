@@ -18,9 +18,11 @@ from ..records import (
     Gap,
     Log,
     Mark,
+    Node,
     NodeState,
     decode,
 )
+from ..text.format import duration
 from ..text.sanitize import printable
 from .quotas import WARNINGS_BURST, WARNINGS_S, NodeQuota, TokenBucket
 
@@ -44,12 +46,15 @@ class RecordReceiver:
         self.last_seq = 0  # last record received or known lost
         self.quota = NodeQuota(inherits)
         self._node, self._hub, self._warn = node, hub, warn
+        self._newest_rx = 0  # arrival of the last record, ns
+        self._ended: tuple[int, int] | None = None  # last record of the agent before, and its arrival
         self._gap_bucket = TokenBucket(WARNINGS_S, WARNINGS_BURST)  # rate limit of gap records
         self._pending: dict[tuple[str, str], Gap] = {}  # pending gaps by source and reason
 
     def on_hello(self, agent: str) -> None:
         """Set the connected agent; a new one counts from 1."""
         if agent != self.agent:
+            self._ended = (self.last_seq, self._newest_rx) if self._newest_rx else None
             self.agent, self.last_seq = agent, 0
 
     def receive(self, line: bytes, rx: int) -> Published | None:
@@ -74,7 +79,22 @@ class RecordReceiver:
             return None
         if self._pending:
             self._publish_pending()
+        self._newest_rx = rx
+        if isinstance(record, Node):
+            self._count_missed_ticks(record)
         return record
+
+    def _count_missed_ticks(self, node: Node) -> None:
+        """Publish the gap between an agent that ended and this first record of the next; none if no tick is missing."""
+        ended, self._ended = self._ended, None
+        if ended is None or not node.sample_interval_ms:
+            return
+        last, last_rx = ended
+        away_ns = node.rx - last_rx
+        ticks = int(away_ns / 1e6 / node.sample_interval_ms) - 1
+        if ticks > 0:
+            reason = f"no agent for {duration(away_ns)}: the one before ended"
+            self._publish_gap("link", reason, last + 1, None, ticks)
 
     def _reject(self, error: BadRecord) -> None:
         """Report an invalid record, and count it as lost if it has a number."""
@@ -106,7 +126,7 @@ class RecordReceiver:
         self.last_seq = last
         self._publish_gap(source, reason, first, last, count)
 
-    def _publish_gap(self, source: str, reason: str, first: int, last: int, count: int) -> None:
+    def _publish_gap(self, source: str, reason: str, first: int, last: int | None, count: int) -> None:
         """Publish a gap now, or merge it with pending ones of its kind when over the rate limit."""
         pending = self._pending.get((source, reason))
         if pending is None and self._gap_bucket.consume():

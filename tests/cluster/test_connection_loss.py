@@ -47,8 +47,13 @@ async def test_node_reconnects_after_its_sshd_session_ends(rig: Rig, tmp_path: P
         [first] = fleet.seqs(node.name)
         node.stop_sshd(sessions=True)
         await fleet.until(lambda: fleet.state(node.name) == "lost")
+        last_rx = max(record.rx for record in fleet.records if record.agent == first)
+        await fleet.until(lambda: time.time_ns() - last_rx > 4_500_000_000)
         node.start_sshd()
         await fleet.until(lambda: fleet.state(node.name) == "ok" and len(fleet.seqs(node.name)) == 2)
+        await fleet.until(lambda: fleet.gaps(node.name))
+        (gap,) = fleet.gaps(node.name)
+        assert gap.reason.endswith("the one before ended") and gap.count >= 3, "the ticks between both agents"
         second = fleet.seqs(node.name)
         assert next(iter(second)) == first
         assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in second.values())

@@ -20,7 +20,7 @@ from .gpu_state import gpu_hot, gpu_settings, gpu_slow_clock, nvlink_fabric
 from .kernel import kernel_fault, node_rebooted, service_fault
 from .links import nic_down, nic_errors, nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
-from .nodes import SETTLE_S, agent_error, clock_step, console_late, gateway_lost, version_skew
+from .nodes import SETTLE_S, agent_error, clock_step, console_late, gateway_lost, records_missing, version_skew
 from .state import HealthState
 
 Check = Callable[[HealthState, HealthConfig], Iterator[FindingDraft]]
@@ -30,7 +30,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     driver_broken, gpu_missing, gpu_lost, gpu_unusable, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down,
     nvlink_fabric, gpu_throttle, gpu_hot, gpu_slow_clock, pcie_degraded, nvlink_errors,
     nic_errors, kernel_fault, node_rebooted, service_fault,
-    agent_error, console_late, gateway_lost, gpu_straggler, gpu_memory_imbalance, gpu_settings, clock_step,
+    agent_error, records_missing, console_late, gateway_lost, gpu_straggler, gpu_memory_imbalance, gpu_settings,
+    clock_step,
     version_skew,
 )  # fmt: skip
 #: Those that compare nodes, or are not about a node; all others read one node alone.
@@ -40,7 +41,7 @@ _OF_FLEET: Final[frozenset[Check]] = frozenset(
 )  # fmt: skip
 _OF_NODE: Final = tuple(check for check in CHECKS if check not in _OF_FLEET)
 #: Those whose findings end with time, without a record of their node.
-_AGEING: Final[tuple[Check, ...]] = (gpu_xid, kernel_fault, service_fault, clock_step)
+_AGEING: Final[tuple[Check, ...]] = (gpu_xid, kernel_fault, service_fault, clock_step, records_missing)
 
 
 def health_findings(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 import msgspec
@@ -15,6 +16,8 @@ from .window import Window
 #: Minimum clock step between two ticks, ns, beyond the maximum slew (adjtimex(2)). ntpd steps from 128 ms (RFC 5905).
 _STEP_NS: Final = 100_000_000
 _SLEWED: Final = 500e-6
+#: Gaps of a node that are held.
+MOST_GAPS: Final = 64
 #: Samples do not change the findings of a GPU under this condition alone.
 _USUAL: Final = "loaded"
 
@@ -152,6 +155,7 @@ class NodeHealth(msgspec.Struct):
     inventory: dict[str, records.Inventory] = msgspec.field(default_factory=dict)  # by kind of device
     switched: set[str] = msgspec.field(default_factory=set)  # uuids of GPUs with a link to an NVSwitch
     notable: set[str] = msgspec.field(default_factory=set)  # GPUs (uuids) and ports whose samples may make a finding
+    gaps: deque[records.Gap] = msgspec.field(default_factory=lambda: deque(maxlen=MOST_GAPS))  # the newest
     agent_errors: dict[str, records.Log] = msgspec.field(default_factory=dict)  # of the current agent, by text
 
     @property

@@ -39,6 +39,17 @@ def agent_error(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
         yield FindingDraft("agent_error", "error", "certain", (node.name,), text, evidence)
 
 
+def records_missing(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
+    """Nodes of which records are missing within the last `window_s` seconds: figures have a hole there."""
+    for name, node in facts.nodes.items():
+        gaps = [gap for gap in node.gaps if facts.newest - gap.rx <= limits.window_s * 1e9]
+        if gaps:
+            counts = [gap.count for gap in gaps if gap.count is not None]
+            missing = f"{sum(counts)} ticks or records are missing" if counts else "records are missing"
+            text = f"{name}: {missing}: {some(list(dict.fromkeys(gap.reason for gap in gaps)), 2)}"
+            yield FindingDraft("records_missing", "info", "certain", (name,), text, (f"gap.count {name}",))
+
+
 def console_late(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """One finding while the console does not keep up with its nodes: about the console, so never more than an info."""
     if facts.console_late is not None:

@@ -59,6 +59,7 @@ class HealthState:
             records.GpuProcess: self._gpu_process, records.GpuEvent: self._gpu_event, records.Nic: self._nic,
             records.Rank: self._rank, records.AgentCost: self._tick, records.Log: self._log,
             records.Process: self._process, records.Inventory: self._inventory, records.Link: self._link,
+            records.Gap: self._gap,
         }  # fmt: skip
 
     def add(self, batch: Iterable[Any]) -> None:
@@ -237,6 +238,11 @@ class HealthState:
             of.unopened[record.index] = record
         elif record.event == "back":
             self._gpu_facts(record.node, record.uuid).xids.clear()  # GPU was reset
+
+    def _gap(self, record: records.Gap) -> None:
+        """Note records that did not arrive, or were not recorded; what a sampler missed is not about the node."""
+        if record.node and (record.source in ("link", "buffer") or record.source.startswith("recording ")):
+            self._of(record.node).gaps.append(record)
 
     def _log(self, record: records.Log) -> None:
         if record.source in _LOGS:

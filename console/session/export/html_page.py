@@ -13,7 +13,7 @@ from ...monitor.captures import newest_of
 from ...monitor.hang import hang_models, verdicts
 from ...present.stacks import captures_text
 from ...present.verdict import verdict_text
-from ...records import Gpu
+from ...records import Gap, Gpu
 from ...records.metrics import HISTORY, fields_for
 from ...text import format
 from ...text.nodeset_fold import fold, fold_ranks
@@ -44,10 +44,12 @@ table { border-collapse: collapse } td, th { padding: .2em .8em .2em 0; text-ali
 def write(source: SessionSlice, out: BinaryIO) -> None:
     """Write the page of a session. Raises OSError, and what reading the session raises."""
     store, curves, clock = Store(), Curves(_METRICS), SampleClock(source)
+    gaps: list[Gap] = []
     for record in source.records():
         store.apply([record])
         curves.add(record, clock.at(record))
-    for line in _page(_sections(source.name, store, _began(source, store)), curves):
+        gaps += [record] if isinstance(record, Gap) else []
+    for line in _page(_sections(source.name, store, gaps, _began(source, store)), curves):
         out.write(line.encode(errors="replace") + b"\n")
 
 
@@ -61,7 +63,8 @@ def _began(source: SessionSlice, store: Store) -> int:
 
 def page_of(name: str, store: Store) -> Callable[[], str]:
     """Return a function that renders the page of a store; it may run in a thread. What may change is copied now."""
-    sections = list(_sections(name, store))
+    gaps = [record for _, record in store.events if isinstance(record, Gap)]
+    sections = list(_sections(name, store, gaps))
     history = metric_history(store, "gpu")
 
     def render() -> str:
@@ -81,7 +84,7 @@ def _page(sections: Iterable[str], curves: Curves) -> Iterator[str]:
     yield "</html>"
 
 
-def _sections(name: str, store: Store, since: int = 0) -> Iterator[str]:
+def _sections(name: str, store: Store, gaps: Sequence[Gap], since: int = 0) -> Iterator[str]:
     """The page up to its plots. `since` is its begin in ns; 0: that of the oldest record."""
     yield f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(name)} · gconsole</title>"
     # texts of nodes must not run or load anything, even if they were parsed as markup
@@ -90,6 +93,7 @@ def _sections(name: str, store: Store, since: int = 0) -> Iterator[str]:
     yield from _head(name, store, since or store.started_rx)
     yield from _verdicts(store)
     yield from _findings(store)
+    yield from _gaps(gaps)
     yield from _stacks(store)
 
 
@@ -130,6 +134,24 @@ def _findings(store: Store) -> Iterator[str]:
             for finding in findings
         )
         yield f"<table>{''.join(rows)}</table>"
+
+
+def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:
+    """What is missing, by node, source and reason: curves have holes there."""
+    if not gaps:
+        return
+    groups: dict[tuple[str, str, str], list[Gap]] = {}
+    for gap in gaps:
+        groups.setdefault((gap.node, gap.source, gap.reason), []).append(gap)
+    counts = [gap.count for gap in gaps if gap.count is not None]
+    yield f"<h2>Gaps: {format.count(sum(counts))} records or ticks are missing</h2><table>"
+    for (node, source, reason), some in groups.items():
+        numbers = [gap.count for gap in some if gap.count is not None]
+        count = format.count(sum(numbers)) if numbers else format.UNKNOWN
+        times = f"{format.clock_time(some[0].rx)}" + (f" to {format.clock_time(some[-1].rx)}" if len(some) > 1 else "")
+        yield (f"<tr><td>{escape(node)}<td>{count}<td>{escape(source)}<td>{escape(reason)}"
+               f"<td class=muted>{times}")  # fmt: skip
+    yield "</table>"
 
 
 def _stacks(store: Store) -> Iterator[str]:

@@ -18,6 +18,7 @@ from gconsole.records import (
     AgentCost,
     Digest,
     End,
+    Gap,
     Gpu,
     GpuDigest,
     GpuEvent,
@@ -59,7 +60,7 @@ class Cluster:
         self.makers: list[Callable[[str], Any]] = [
             self.gpu, self.gpu, self.gpu, self.gpu, self.gpu_info, self.gpu_link, self.gpu_process, self.gpu_event,
             self.gpu_digest, self.nic, self.node, self.node_state, self.inventory, self.rank, self.process, self.log,
-            self.tick, self.link, self.host,
+            self.tick, self.link, self.host, self.gap,
         ]  # fmt: skip
 
     def records(self, count: int) -> Iterator[Any]:
@@ -224,6 +225,10 @@ class Cluster:
 
     def host(self, name: str) -> Host:
         return Host(node=name)
+
+    def gap(self, name: str) -> Gap:
+        source = self.draw.choice(("link", "buffer", "limit", "recording night"))
+        return Gap(node=name, source=source, reason=self.draw.choice("xy"), count=self.draw.choice((1, None)))
 
 
 def in_order(drafts: list[FindingDraft]) -> list[str]:

@@ -12,6 +12,7 @@ from gconsole.config.sections import HealthConfig
 from gconsole.records import (
     AgentCost,
     Digest,
+    Gap,
     Gpu,
     GpuDigest,
     GpuEvent,
@@ -613,3 +614,21 @@ class TestServiceFaults:
 
     def test_message_of_an_earlier_boot_does_not_end_a_fault_of_this_one(self):
         assert found(kernel_log("nfs", "a", age_s=10), kernel_log("nfs", "a", over=True, age_s=50))
+
+
+class TestRecordsMissing:
+    def test_cut_is_an_info_that_counts_what_is_missing_and_ages(self):
+        cut = Gap(node="n1", source="link", reason="no agent for 12 s: the one before ended", count=11, rx=100 * SECOND)
+        later = NodeState(node="n2", state="ok", rx=101 * SECOND)
+
+        finding = found(a_node(), cut, later)["records_missing", "n1"]
+
+        assert (finding.severity, finding.culprits) == ("info", ("n1",))
+        assert finding.text == "n1: 11 ticks or records are missing: no agent for 12 s: the one before ended"
+        long_after = NodeState(node="n2", state="ok", rx=(101 + int(LIMITS.window_s)) * SECOND)
+        assert ("records_missing", "n1") not in found(a_node(), cut, long_after)
+
+    @pytest.mark.parametrize(("node", "source"), [("", "recording night"), ("n1", "sampler:host"), ("n1", "limit")])
+    def test_gaps_of_samplers_limits_and_the_console_are_not_of_a_node(self, node, source):
+        gap = Gap(node=node, source=source, reason="x", count=1, rx=100 * SECOND)
+        assert "records_missing" not in {name for name, *_ in found(a_node(), gap)}

@@ -1,6 +1,7 @@
 """Exports of a session: each format is read back by its target program, complete and free of active content."""
 
 import csv
+import io
 import json
 import re
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from gconsole.records import (
     KINDS,
     Collective,
     Finding,
+    Gap,
     GpuClock,
     GpuInfo,
     Mark,
@@ -596,3 +598,15 @@ def test_parquet_export_of_a_compacted_session_copies_its_files_and_refuses_dama
     session.segments()[0].unlink()
     with pytest.raises(SessionError, match="damaged"):
         SESSION_FORMATS["parquet"].write_folder(slice_session(session.path), tmp_path / "never")
+
+
+def test_html_page_lists_gaps_with_their_counts(tmp_path):
+    gaps = [Gap(node="n1", source="link", reason="no agent for 12 s: <b>", count=11, rx=START + n) for n in range(2)]
+    session = a_session(tmp_path, [*a_job(), *gaps])
+
+    with io.BytesIO() as out:
+        SESSION_FORMATS["html"].write(slice_session(session.path), out)
+        page = out.getvalue().decode()
+
+    assert "Gaps: 22 records or ticks are missing" in page
+    assert "<td>n1<td>22<td>link<td>no agent for 12 s: &lt;b&gt;" in page

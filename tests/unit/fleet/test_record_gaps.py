@@ -1,0 +1,34 @@
+"""Gaps in the records of a node: a new agent after a cut leaves a counted one."""
+
+import pytest
+
+from gconsole.core.bus import Hub
+from gconsole.fleet.record_receiver import RecordReceiver
+from gconsole.records import Gap, Node, encode
+
+SECOND = 1_000_000_000
+
+
+def gaps_after(away_s, agents=("a", "b")):
+    """The gaps that are published when the second agent begins so long after the last record of the first one."""
+    hub, published = Hub(), []
+    hub.subscribe(published.extend)
+    receiver = RecordReceiver("node1", hub, lambda text: None)
+    for place, agent in enumerate(agents):
+        receiver.on_hello(agent)
+        node = Node(hostname="node1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0, pid=1,
+                    seq=place + 1 if agents[0] == agents[1] else 1, sample_interval_ms=1000)  # fmt: skip
+        assert receiver.receive(encode(node), int((100 + place * away_s) * SECOND))
+    return [record for record in published if isinstance(record, Gap)]
+
+
+def test_cut_of_twelve_seconds_without_linger_is_a_counted_gap():
+    (gap,) = gaps_after(12.4)
+
+    assert (gap.node, gap.source, gap.count, gap.first_seq) == ("node1", "link", 11, 2)
+    assert gap.reason == "no agent for 12 s: the one before ended"
+
+
+@pytest.mark.parametrize(("away_s", "agents"), [(1.2, ("a", "b")), (12.0, ("a", "a"))])
+def test_no_gap_if_no_tick_is_missing_or_the_agent_lingered(away_s, agents):
+    assert gaps_after(away_s, agents) == []
