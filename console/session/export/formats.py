@@ -94,7 +94,7 @@ def _copy_parquet(source: SessionSlice, folder: Path) -> list[Path]:
         last = Session(source.path).segments()[-1:]
         for damage in recorded.damage:
             if damage.is_loss and not (damage.what == "torn" and [damage.path] == last):
-                raise Damaged(f"{source.path}: {damage}; try: gconsole sessions verify {source.name}, and recover")
+                raise Damaged(f"{source.path}: {damage}; try: gconsole sessions verify {source.path.name}, and recover")
         for original in (path for paths in files.values() for path in paths):
             copy = folder.joinpath(*original.parts[-3:])  # kind, hour, file
             make_folder(copy.parent)
