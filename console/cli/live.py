@@ -76,9 +76,11 @@ def run_tui(
     from ..tui.app import ConsoleApp
     from ..tui.controllers.clusters import ClusterSource
     from ..tui.keymap.file import keys_path, read_keys
-    from ..tui.keymap.hints import every_action
+    from ..tui.keymap.hints import bound_actions, every_action
+    from ..tui.keymap.row_commands import NO_COMMANDS, commands_path, read_commands
     from ..tui.theme.catalog import ThemeCatalog
     from ..tui.ui_state import UiStateFile
+    from ..tui.views.registry import VIEWS
 
     async def prompt(who: str, text: str) -> str | None:
         return await app.login_prompts.read_secret(who, text)
@@ -106,9 +108,16 @@ def run_tui(
         await asyncio.gather(*(console.stop() for console in consoles))
 
     first = source(config, read, target)
+    keys = read_keys(keys_path(), every_action())
+    views = [row.name for row in VIEWS]
+    # Not in a browser: visitors would run programs here.
+    commands = (
+        read_commands(commands_path(), views, bound_actions(), keys.keymap) if is_terminal_output() else NO_COMMANDS
+    )
     app = ConsoleApp(
+        commands=commands,
         themes=ThemeCatalog.of_this_user(),
-        keys=read_keys(keys_path(), every_action()),
+        keys=keys,
         clipboard=config.console.clipboard,
         on_stop=stop,
         place=place,

@@ -31,6 +31,7 @@ from .controllers.jobs import JobController
 from .controllers.nodes import NodeController
 from .controllers.query import QueryController
 from .controllers.recording import RecordingController
+from .controllers.row_commands import RowCommandController
 from .controllers.view_switcher import ViewSwitcher
 from .dialogs.dialog import DetailDialog, LogDialog
 from .dialogs.export import ExportDialog
@@ -39,6 +40,7 @@ from .exports import export_items
 from .keymap.actions import NEXT_CLUSTER, Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
 from .keymap.hints import ConsoleCommands, ConsolePalette, KeyGuide
+from .keymap.row_commands import NO_COMMANDS, CommandFileContents
 from .models.destination import Destination, as_link
 from .models.header import header_spans
 from .snapshot import ScreenSnapshot, Staging
@@ -66,6 +68,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     is the path of the session that is shown, which queries read instead of the store. `stalls` says which jobs to
     diagnose automatically. `app_actions` work in all views. `target` is what opened the screen, for links to it, and
     `place` where it begins. `others` are further clusters, of which keys show one at a time.
+    `commands` are those of the user.
     """
 
     CSS_PATH = "console.tcss"
@@ -83,6 +86,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         ui_state: UiStateFile | None = None, findings: FindingTracker | None = None, recorded: Path | None = None,
         stalls: StallWatch | None = None, app_actions: Sequence[Action] = tuple(in_scope("app")),
         target: str = "", place: Destination | None = None, others: Sequence[ClusterSource] = (),
+        commands: CommandFileContents = NO_COMMANDS,
     ) -> None:  # fmt: skip
         super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
         self.is_live = live
@@ -91,13 +95,16 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.login_prompts = LoginPrompts(self)
         self.guide = KeyGuide(self, keys, app_actions, publish)
         self.clusters = ClusterSwitcher(self)
+        self.row_commands = RowCommandController(self, commands)
         own = ClusterSource(
             store, control, cluster, expected_nodes, live, staging, on_start, now, hosts, publish, ui_state, findings,
             recorded, stalls, target,
         )  # fmt: skip
         self.clusters.open([own, *others])
         self.shutdown.before_stop = self._save_ui_states
-        self._action_targets |= {"ui_state", "views", "captures", "nodes", "recordings", "frames", "guide", "clusters"}
+        self._action_targets |= {
+            "ui_state", "views", "captures", "nodes", "recordings", "frames", "guide", "clusters", "row_commands",
+        }  # fmt: skip
 
     # -- the cluster on the screen -------------------------------------------------------------------------------------
 
@@ -188,6 +195,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.set_interval(_LOGIN_EVERY_S, self.login_prompts.open_next, name="login prompts")
         self.themes.follow()
         self.guide.install()
+        self.row_commands.install()
         for cluster in self.clusters.all:
             cluster.ui_state.report()
         self.set_interval(SAVE_EVERY_S, lambda: self.ui_state.save(), name="UI state")

@@ -66,9 +66,24 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
-        self._is_hung_up = False
+        self._is_hung_up = self._is_handed_over = False
         if self._file is not None:
             self._file = cast("Any", TerminalOutput(self._file, self._hang_up))
+
+    def suspend_application_mode(self) -> None:
+        """Leave the terminal to another program; nothing is written to it meanwhile."""
+        super().suspend_application_mode()
+        self._is_handed_over = True
+
+    def resume_application_mode(self) -> None:
+        """Take the terminal back."""
+        self._is_handed_over = False
+        super().resume_application_mode()
+
+    def write(self, data: str) -> None:
+        """Write to the terminal, unless another program has it."""
+        if not self._is_handed_over:
+            super().write(data)
 
     def run_input_thread(self) -> None:
         """Read keys until the app stops reading; bytes that are not UTF-8 are dropped."""

@@ -194,7 +194,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
 #: Keys that cannot be rebound: only the actions that have them here may use them.
 FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
 #: Scopes in which the keys of views do not work.
-_APART: Final = (
+APART: Final = (
     "filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery",
     "replay", "diff",
 )  # fmt: skip
@@ -243,13 +243,13 @@ def places(actions: Sequence[Action]) -> list[list[Action]]:
     over_all = [action for action in everywhere if action.priority]
     scopes = list(dict.fromkeys(action.scope for action in actions))
     own = {scope: [action for action in actions if action.scope == scope] for scope in scopes}
-    views = [scope for scope in scopes if scope not in (*_APART, "app", "list", "lines")]
+    views = [scope for scope in scopes if scope not in (*APART, "app", "list", "lines")]
     lines, lists = own.get("lines", []), own.get("list", [])
     groups = [[*own[scope], *(() if scope in NO_LISTS else lists), *lines, *everywhere] for scope in views]
     groups.append([*lists, *lines, *everywhere])
     apart = []
     for scope in scopes:
-        if scope in _APART and scope != "gallery":
+        if scope in APART and scope != "gallery":
             also = [action for action in actions if action.id in _ALSO.get(scope, ())]
             apart.append([*own[scope], *also, *over_all])
     return [*groups, *apart, own.get("gallery", [])]  # the gallery is an app of its own

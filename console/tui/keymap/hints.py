@@ -20,7 +20,7 @@ from ..controllers import Controller
 from ..dialogs.dialog import KeysDialog
 from ..views.registry import VIEWS
 from ..widgets.bars import hints
-from .actions import ACTIONS, Action, PaletteCommand, in_scope, key_names, no_key
+from .actions import ACTIONS, APART, Action, PaletteCommand, in_scope, key_names, no_key
 from .file import OwnKeys
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ def every_action() -> list[Action]:
     return [*ACTIONS, *(row.action for row in VIEWS)]
 
 
+def bound_actions() -> list[Action]:
+    """Actions whose keys work while a view has the focus: a key of the user's commands must differ from theirs."""
+    return [action for action in every_action() if action.scope not in APART]
+
+
 class KeyGuide(Controller):
     """Lists the keys that work now. `app_actions` work in every view; `publish` puts a record into Events."""
 
@@ -47,13 +52,15 @@ class KeyGuide(Controller):
     def install(self) -> None:
         """Apply the user's keymap, and report what is wrong with keys.toml. Call once the app is mounted."""
         self._app.set_keymap({id: keys or no_key(id) for id, keys in self._keys.keymap.items()})
-        problems = self._keys.complaints
+        self._report("keys.toml", self._keys.complaints, "gconsole config keys lists all keys")
+        self._report("commands.toml", self._app.row_commands.complaints, "see Commands in the guide to views")
+
+    def _report(self, file: str, problems: Sequence[str], hint: str) -> None:
         for text in problems:
-            hint = "gconsole config keys lists all keys"
             self._publish(Log(source="console", severity="warning", text=text, try_=hint))
         if problems:
             text = f"{format.plural(len(problems), 'warning')}; see Events"
-            self._app.notify(text, title="keys.toml", severity="warning", timeout=10, markup=False)
+            self._app.notify(text, title=file, severity="warning", timeout=10, markup=False)
 
     def own(self, action: Action) -> Action:
         """The action with the user's keys."""
@@ -87,6 +94,8 @@ class KeyGuide(Controller):
             groups.append(("In the filter", in_scope("filter")))
         if self._app.view.id == "query":
             groups.append(("In the query", in_scope("sql")))
+        if commands := self._app.row_commands.actions:
+            groups.append(("Your commands", commands))
         groups.append(("Everywhere", everywhere))
         own_groups = [(title, [self.own(action) for action in actions]) for title, actions in groups]
         self._app.push_screen(KeysDialog(own_groups))
@@ -142,6 +151,7 @@ class ConsoleCommands(Provider):
             yield PaletteCommand(name, f"{action.help}{keys}", partial(app.run_action, action.call, target))
         yield from app.view.palette_entries()
         yield from app.clusters.palette_entries()
+        yield from app.row_commands.palette_entries()
         for name in app.themes.names:
             yield PaletteCommand(f"Theme {name}", f"Use the {name} theme", partial(app.themes.use, name))
         for node in app.nodes.failed[:_MOST_NODES]:

@@ -62,6 +62,13 @@ class RankListRow(PlainRow):
         return Span(self.reason, self.status) if self.reason and self.stat is None else None
 
 
+def rank_values(row: RankListRow) -> dict[str, object]:
+    """What commands of the user may name of a rank."""
+    rank = row.rank
+    process = {} if rank is None else {"node": rank.node, "pid": rank.pid, "gpu": rank.gpu or None}
+    return {"rank": row.number, "job": row.job, **process}
+
+
 class JobSummary(msgspec.Struct, frozen=True):
     """One job: its newest attempt, and remaining ranks of older ones."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec.structs import replace
@@ -106,6 +106,11 @@ class View(ConsoleWidget):
     def selected_node(self) -> str | None:
         """The node under the cursor, for actions on nodes."""
         return None
+
+    @property
+    def selected_values(self) -> Mapping[str, object]:
+        """What the user's commands may name of the thing under the cursor: node, rank, pid, gpu, job."""
+        return {"node": self.selected_node, "job": self.selected_job}
 
     @property
     def selected_job(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -130,6 +130,13 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
         if self.is_paged:
             self.on_escape()
         self._sort_figure("temp")
+
+    @property
+    def selected_values(self) -> Mapping[str, object]:
+        """Node and index of the GPU."""
+        row = self._grid.selected
+        key, index = self.selected_key, getattr(row, "index", None)
+        return {"node": self.selected_node, "gpu": index if key is not None and not self.is_paged else key and key[1]}
 
     @property
     def selected_node(self) -> str | None:

@@ -17,7 +17,7 @@ from ....text.format import plural
 from ...derived import JobDiagnosis
 from ...dialogs.dialog import LinesDialog
 from ...keymap.actions import bindings, in_scope
-from ...models.job_ranks import RankListRow
+from ...models.job_ranks import RankListRow, rank_values
 from ...snapshot import ScreenSnapshot
 from ...widgets.bars import Panel
 from ...widgets.line_view import LineReport, LineView
@@ -270,6 +270,15 @@ class HangView(CaptureView):
             return None
         row = _rows_of(self._frame, self._of.job).get(rank)
         return row.rank.node if row is not None and row.rank is not None else None
+
+    @property
+    def selected_values(self) -> Mapping[str, object]:
+        """Those of the chosen rank."""
+        rank = self._ranks.selected
+        if self._frame is None or self._of is None or not isinstance(rank, int):
+            return {"job": self.selected_job}
+        row = _rows_of(self._frame, self._of.job).get(rank)
+        return rank_values(row) if row is not None else {}
 
 
 def _rows_of(frame: ScreenSnapshot, job: str) -> Mapping[int, RankListRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ....present.spans import Line, Span, plain
 from ...models.grouping import GroupHeader
-from ...models.job_ranks import RankListRow
+from ...models.job_ranks import RankListRow, rank_values
 from ...models.list_kind import row_predicate
 from ...snapshot import ScreenSnapshot
 from ...widgets.record_grid import GridColumn, RecordGrid, as_arranged
@@ -103,6 +103,12 @@ class RanksView(ListView[RankListRow]):
         if isinstance(row, GroupHeader):
             return row.node
         return row.rank.node if row is not None and row.rank else None
+
+    @property
+    def selected_values(self) -> Mapping[str, object]:
+        """Those of the rank under the cursor."""
+        row = self._grid.selected
+        return rank_values(row) if isinstance(row, RankListRow) else {"node": self.selected_node}
 
     def detail_provider(self) -> DetailProvider | None:
         """Details of the rank, or of the job of the group, under the cursor."""
