@@ -23,6 +23,7 @@ from ..monitor.stall_watch import StallWatch
 from ..records import Log
 from ..text import logs
 from .base_app import BaseApp
+from .controllers.bookmarks import BookmarkController
 from .controllers.capture import CaptureController
 from .controllers.clipboard import ClipboardTarget, picture
 from .controllers.clusters import ClusterSource, ClusterSwitcher
@@ -95,6 +96,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.login_prompts = LoginPrompts(self)
         self.guide = KeyGuide(self, keys, app_actions, publish)
         self.clusters = ClusterSwitcher(self)
+        self.bookmarks = BookmarkController(self)
         self.row_commands = RowCommandController(self, commands)
         own = ClusterSource(
             store, control, cluster, expected_nodes, live, staging, on_start, now, hosts, publish, ui_state, findings,
@@ -104,6 +106,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.shutdown.before_stop = self._save_ui_states
         self._action_targets |= {
             "ui_state", "views", "captures", "nodes", "recordings", "frames", "guide", "clusters", "row_commands",
+            "bookmarks",
         }  # fmt: skip
 
     # -- the cluster on the screen -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ..text import format
 from ..text.atomic_files import make_folder, write_atomically
 from .controllers import Controller
 from .dialogs.prompts import Confirm
+from .models.destination import Bookmark
 from .models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 from .theme.themes import DEFAULT
 
@@ -41,6 +42,7 @@ class UiState(msgspec.Struct, frozen=True, omit_defaults=True):
     view: str = ""
     theme: str = ""
     views: dict[str, Arrangement] = {}  # by view name; msgspec copies the default
+    bookmarks: dict[str, Bookmark] = {}  # by name
 
     def of(self, view: str) -> Arrangement:
         """The arrangement of one view."""
@@ -126,6 +128,7 @@ class UiStateController(Controller):
         self._app, self._file, self._publish, self._views = app, file, publish, views
         self.stored, self._problem = file.read()
         self._written = self.stored
+        self.bookmarks = dict(self.stored.bookmarks)
         self._first = ""  # the view shown by default
         self._is_writing = False
         self._is_reported = False  # that the file cannot be written
@@ -150,6 +153,7 @@ class UiStateController(Controller):
         return UiState(
             view if view != self._first else "", self._app.themes.chosen,
             {name: arrangement for name, arrangement in views.items() if arrangement != DEFAULT_ARRANGEMENT},
+            dict(self.bookmarks),
         )  # fmt: skip
 
     async def save(self) -> None:

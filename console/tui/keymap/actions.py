@@ -135,6 +135,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.record", "r", "recordings.record", "record", "Start or stop a recording", footer=True),
     Action("app.export", "e", "app.export", "export", "Export a table, the screen, a report or stacks", footer=True),
     Action("app.link", "L", "app.link", "link", "Copy a command that opens this screen: view, filter, order, page"),
+    Action("app.bookmarks", "B", "bookmarks.open", "bookmarks", "Keep this screen by a name, or go to one"),
     Action("app.reconnect", "R", "nodes.reconnect", "reconnect", "Reconnect this node", footer=True),
     Action("app.reconnect_failed", "", "nodes.reconnect_failed", "reconnect all", "Reconnect all disconnected nodes"),
     Action("app.add_nodes", "", "nodes.add", "add nodes", "Connect to more nodes"),

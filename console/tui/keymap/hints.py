@@ -150,6 +150,7 @@ class ConsoleCommands(Provider):
             keys = f"   {key_names(action.keys)}" if action.keys else ""
             yield PaletteCommand(name, f"{action.help}{keys}", partial(app.run_action, action.call, target))
         yield from app.view.palette_entries()
+        yield from app.bookmarks.palette_entries()
         yield from app.clusters.palette_entries()
         yield from app.row_commands.palette_entries()
         for name in app.themes.names:

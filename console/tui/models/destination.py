@@ -16,6 +16,7 @@ from ...text.cells import clean
 from .filter_language import quoted
 from .heat_map import index_of, uuid_of
 from .job_ranks import JobSummary, RankListRow
+from .list_kind import DEFAULT_ARRANGEMENT, Arrangement
 
 if TYPE_CHECKING:
     from ..snapshot import ScreenSnapshot
@@ -44,6 +45,13 @@ class Destination(msgspec.Struct, frozen=True, omit_defaults=True):
     reverse: bool = False
     group: str = ""
     at: int = 0  # console time in a recorded session, ns; 0: none
+
+
+class Bookmark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A screen that was kept: a place, and how its view was arranged."""
+
+    place: Destination
+    arrangement: Arrangement = DEFAULT_ARRANGEMENT
 
 
 class LinkError(ValueError):
