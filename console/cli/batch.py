@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from ..text.format import comma_words
+from .completion import complete_sessions
 from .options import (
+    InputPath,
     capture_order,
     capturing,
     duration_option,
@@ -114,7 +116,9 @@ def batch(
 
 
 @click.command()
-@click.argument("source", metavar="SESSION|RECORDS|FOLDER", type=click.Path(path_type=Path))
+@click.argument(
+    "source", metavar="SESSION|RECORDS|FOLDER", type=InputPath(path_type=Path), shell_complete=complete_sessions
+)
 @_report_option
 @click.option("-q", "--quiet", is_flag=True, help="Suppress the summary.")
 @click.option(

@@ -8,6 +8,7 @@ import click
 
 from ..text.documents import pretty
 from ..text.format import plural
+from .completion import complete_nodes, complete_targets
 from .options import json_option, load_target, target
 
 
@@ -58,7 +59,7 @@ def hosts() -> None:
 
 
 @hosts.command("list")
-@click.argument("file")
+@click.argument("file", shell_complete=complete_targets)
 @json_option
 def list_entries(file: str, as_json: bool) -> None:
     """Print the entries of FILE."""
@@ -70,7 +71,7 @@ def list_entries(file: str, as_json: bool) -> None:
 
 
 @hosts.command()
-@click.argument("file")
+@click.argument("file", shell_complete=complete_targets)
 @click.argument("names", metavar="HOSTS")
 @click.option("--address", help="Address of the host, if different from its name. Single host only.")
 @click.option("--port", type=int, help="SSH port.")
@@ -90,8 +91,8 @@ def add(
 
 
 @hosts.command()
-@click.argument("file")
-@click.argument("names", metavar="HOSTS")
+@click.argument("file", shell_complete=complete_targets)
+@click.argument("names", metavar="HOSTS", shell_complete=complete_nodes)
 def remove(file: str, names: str) -> None:
     """Remove HOSTS from all entries of FILE."""
     from ..config import edit

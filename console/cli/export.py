@@ -12,6 +12,7 @@ from ..text.documents import pretty
 from ..text.format import comma_words
 from ..text.sanitize import printable
 from ..text.timespec import INSTANT_FORMS
+from .completion import complete_sessions
 from .options import node_names, session_or_file, sessions_folder, usage_errors
 from .terminal import print_text
 
@@ -24,7 +25,7 @@ _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html"
 
 
 @click.command()
-@click.argument("session", metavar="SESSION|FILE")
+@click.argument("session", metavar="SESSION|FILE", shell_complete=complete_sessions)
 @click.option("--format", "how", type=click.Choice(_FORMATS), default="json", show_default=True)
 @click.option("-o", "--output", metavar="PATH", help="Output file or folder; - = stdout.")
 @click.option(

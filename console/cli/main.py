@@ -262,6 +262,12 @@ class Commands(click.Group):
         _add_common_options(command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Commands, and targets, of which `tui` is the command."""
+        from .completion import complete_targets
+
+        return [*super().shell_complete(ctx, incomplete), *complete_targets(ctx, _VERBOSE, incomplete)]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a TARGET, use ./hosts.toml. Raises FirstStart if it does not exist."""
         via, rest = (args[:2], args[2:]) if args[:1] == _VIA.opts else ([], args)

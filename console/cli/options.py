@@ -17,6 +17,7 @@ from ..fleet.scheduler_jobs import load_configuration
 from ..text.format import comma_words
 from ..text.sanitize import printable
 from ..text.timespec import TimeSpecError, duration_s
+from .completion import complete_sessions, complete_targets
 from .main import GATEWAY
 from .terminal import print_text
 
@@ -127,7 +128,7 @@ def _fail_on(text: str) -> tuple[str, ...]:
 
 def target(command: F) -> F:
     """Add the TARGET argument and the `--set` option."""
-    return click.argument("target", metavar="TARGET")(overrides_option(command))
+    return click.argument("target", metavar="TARGET", shell_complete=complete_targets)(overrides_option(command))
 
 
 def target_or_recording(command: F) -> F:
@@ -142,10 +143,12 @@ def target_or_recording(command: F) -> F:
     recording = click.option(
         "--from",
         "source",
-        type=click.Path(path_type=Path),
-        help="Read a recording (session or NDJSON file) instead of live nodes.",
+        type=InputPath(path_type=Path),
+        shell_complete=complete_sessions,
+        help="Read a recording (session or NDJSON file; - = stdin) instead of live nodes.",
     )
-    return click.argument("target", metavar="TARGET", required=False)(overrides_option(recording(cast(F, checked))))
+    argument = click.argument("target", metavar="TARGET", required=False, shell_complete=complete_targets)
+    return argument(overrides_option(recording(cast(F, checked))))
 
 
 def capturing(command: F) -> F:
@@ -335,7 +338,7 @@ def session_argument(*names: str, black_boxes: bool = False) -> Callable[[F], F]
 
         decorated = sessions_folder(cast(F, resolved))
         for name in reversed(names):
-            decorated = click.argument(name)(decorated)
+            decorated = click.argument(name, shell_complete=complete_sessions)(decorated)
         return decorated
 
     return decorate
@@ -363,11 +366,36 @@ def session_or_file(text: str, folder: Path) -> Path:
     """Path of the file or session given on the command line. Raises UsageError if there is none."""
     from ..session.format.layout import find
 
+    if text == "-":
+        return spooled_input()
     if Path(text).is_file():
         return Path(text)
     refuse_black_box(text)
     with usage_errors():
         return find(text, folder).path
+
+
+class InputPath(click.Path):
+    """The path of an input; `-` is standard input, which is copied into a file until the command ends."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises BadParameter."""
+        return spooled_input() if str(value) == "-" else super().convert(value, param, ctx)
+
+
+def spooled_input() -> Path:
+    """A file with the whole standard input, removed when the command ends: readers seek. Raises UsageError."""
+    import shutil
+    import tempfile
+
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("- is standard input, which is a terminal; name a file")
+    folder = tempfile.TemporaryDirectory(prefix="gconsole-")
+    click.get_current_context().find_root().call_on_close(folder.cleanup)
+    path = Path(folder.name) / "stdin"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return path
 
 
 def node_names(text: str, option: str) -> tuple[str, ...]:

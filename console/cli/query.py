@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..text.sanitize import printable, printable_lines
+from .completion import complete_sessions, complete_sources
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE, is_program
 from .options import (
     duration_option,
@@ -24,6 +25,7 @@ from .options import (
     refuse_black_box,
     session_or_file,
     sessions_folder,
+    spooled_input,
 )
 from .terminal import print_text
 
@@ -45,7 +47,7 @@ _format_option = click.option(
 
 
 @click.command()
-@click.argument("target", metavar="SESSION|FILE|TARGET")
+@click.argument("target", metavar="SESSION|FILE|TARGET", shell_complete=complete_sources)
 @click.argument("sql", metavar='"SQL"')
 @_format_option
 @click.option("-o", "--output", metavar="FILE", help="Output file; - = stdout.")
@@ -94,6 +96,8 @@ def recorded_at(target: str, folder: Path) -> Path | None:
     """Path of the session or recording; None for a live target."""
     from ..session.format.layout import SessionError, find
 
+    if target == "-":
+        return spooled_input()
     path = Path(target)
     if path.is_file():
         return None if path.suffix == ".toml" else path
@@ -212,7 +216,7 @@ def _cancelled_by_signals(source: RecordedSource, database: Database) -> Iterato
 
 
 @click.command()
-@click.argument("session", metavar="SESSION|FILE")
+@click.argument("session", metavar="SESSION|FILE", shell_complete=complete_sessions)
 @click.option("--by", type=click.Choice(["gpu", "rank", "node"]), default="gpu", show_default=True)
 @_format_option
 @click.option(

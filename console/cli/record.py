@@ -10,6 +10,7 @@ import click
 
 from ..text.format import comma_words, date_time, duration, plural, size
 from ..text.sanitize import printable, printable_lines
+from .completion import complete_nodes, complete_targets
 from .options import duration_option, load_target, node_names, overrides_option, usage_errors
 from .terminal import print_text
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="TARGET", required=False)
+@click.argument("target", metavar="TARGET", required=False, shell_complete=complete_targets)
 @overrides_option
 @click.option("--name", required=True, help="Session name; resumes a crashed recording of that name.")
 @duration_option(
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
 @duration_option("--for", "for_s", help="Duration.  [default: until Ctrl-C or `gconsole sessions stop`]")
 @click.option("--metrics", metavar="FAMILY,…", default="", help="Only these metric families: gpu, nic, host, rank.")
 @click.option("--kinds", metavar="KIND,…", default="", help="Only these record kinds (listed by gconsole schema).")
-@click.option("--nodes", metavar="NODES", default="", help="Only these nodes of TARGET: node[1-4],gpu-a.")
+@click.option(
+    "--nodes",
+    metavar="NODES",
+    default="",
+    shell_complete=complete_nodes,
+    help="Only these nodes of TARGET: node[1-4],gpu-a.",
+)
 @click.option("--gpus", metavar="GPU,…", default="", help="Of GPUs, only these: 0-3 (of every node), node2:7.")
 @duration_option("--every", help="Downsample to one sample per interval.")
 @click.option("--locals", "locals_too", is_flag=True, help="Keep captured local variables.")

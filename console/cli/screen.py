@@ -12,6 +12,7 @@ import click
 from ..text.documents import pretty
 from ..text.sanitize import printable, printable_lines
 from ..text.timespec import INSTANT_FORMS
+from .completion import complete_targets
 from .main import EXIT_INTERRUPTED
 from .options import json_option, linear_option, load_target, overrides_option, session_argument, usage_errors
 from .terminal import print_text, require_consent
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Press ? in the TUI to list all keys.")
-@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=complete_targets)
 @overrides_option
 @linear_option
 def tui(targets: tuple[str, ...], overrides: tuple[str, ...], linear: bool) -> int:

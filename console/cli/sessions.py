@@ -13,7 +13,8 @@ from ..text import format
 from ..text.cells import table
 from ..text.documents import pretty
 from ..text.sanitize import join_lines, printable, printable_lines
-from .options import json_option, require_confirmable, session_argument, sessions_folder, usage_errors
+from .completion import complete_sessions
+from .options import InputPath, json_option, require_confirmable, session_argument, sessions_folder, usage_errors
 from .terminal import overwrite_line, print_text, shows_progress
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def show(session: Session, as_json: bool) -> None:
 
 
 @sessions.command()
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @sessions_folder
 def recover(session: str | None, folder: Path) -> int:
     """Repair after a crash: truncate the torn tail, recount, close. Without SESSION, all crashed sessions."""
@@ -111,7 +112,7 @@ def verify(session: Session) -> int:
 
 
 @sessions.command()
-@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True, shell_complete=complete_sessions)
 @sessions_folder
 @click.option("--yes", is_flag=True, help="Skip confirmation.")
 def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
@@ -132,7 +133,7 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
 
 @sessions.command()
 @session_argument("session")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sessions)
 def rename(session: Session, name: str) -> None:
     """Rename SESSION to NAME."""
     from ..session.manage.catalog import rename as rename_session
@@ -141,7 +142,7 @@ def rename(session: Session, name: str) -> None:
 
 
 @sessions.command()
-@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True, shell_complete=complete_sessions)
 @click.option("--into", required=True, metavar="NAME", help="Name of the new session.")
 @sessions_folder
 def merge(names: tuple[str, ...], into: str, folder: Path) -> None:
@@ -217,7 +218,7 @@ def duckdb(session: Session, output: Path) -> int:
 
 
 @sessions.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=InputPath(exists=True, dir_okay=False, path_type=Path))
 @click.option("--name", metavar="NAME", help="Name of the new session.  [default: from the file's content or name]")
 @sessions_folder
 def import_session(file: Path, name: str | None, folder: Path) -> None:

@@ -125,6 +125,7 @@ WRITERS = {
     "session/query/worker.py": "result of a query, in a folder of its own, 0700",
     "runtime/recorded.py": "an unpacked recording, in a folder of its own, 0700",
     "tui/controllers/shutdown.py": "/dev/null",
+    "cli/options.py": "a copy of standard input, in a folder of its own, 0700",
     "demo/cluster.py": "in a folder of its own, 0700",
     "demo/flight_recorder.py": "in the demo's folder",
 }
