@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from ..text.sanitize import printable
 from ..text.timespec import INSTANT_FORMS
 from .completion import complete_sessions
 from .options import node_names, session_or_file, sessions_folder, usage_errors
-from .terminal import print_text
+from .terminal import elapsed_shown, print_text
 
 if TYPE_CHECKING:
     from ..session.export.formats import SessionFormat
@@ -62,7 +63,8 @@ def export(
         what = slice_session(path, begin=begin, end=end, nodes=wanted, kinds=_kinds(kinds), gpus=comma_words(gpus))
         _check_nodes(what)
         _check_range(what, begin, end)
-        _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")
+        with elapsed_shown(f"exporting {session}") if output != "-" else nullcontext():
+            _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")
     return 0
 
 

@@ -34,7 +34,7 @@ from ..session.ndjson import SampleStream, play
 from ..text.format import plural
 from ..text.sanitize import printable, printable_lines
 from .options import refuse_black_box, usage_errors, write_output
-from .terminal import print_text
+from .terminal import elapsed_shown, print_text
 
 
 class StackOutput(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ def folded(path: Path, *sinks: Sink) -> Store:
     for sink in (store.apply, *sinks):
         hub.subscribe(sink)
     session = session_of(path)
-    with usage_errors(str(path)):
+    with usage_errors(str(path)), elapsed_shown(f"reading {path.name}"):
         if session is None:
             play(path, hub)
         else:

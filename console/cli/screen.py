@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ..text.timespec import INSTANT_FORMS
 from .completion import complete_targets
 from .main import EXIT_INTERRUPTED
 from .options import json_option, linear_option, load_target, overrides_option, session_argument, usage_errors
-from .terminal import print_text, require_consent
+from .terminal import elapsed_shown, print_text, require_consent
 
 if TYPE_CHECKING:
     from ..session.format.layout import Session
@@ -166,7 +167,8 @@ def diff(a: Session, b: Session, as_json: bool, as_text: bool) -> int:
         for session in (a, b):
             session.read()
         on_screen = not (as_json or as_text) and _is_interactive()
-        comparison = _run_diff_app(a, b) if on_screen else compare_sessions(a, b)
+        with nullcontext() if on_screen else elapsed_shown(f"comparing {a.name} and {b.name}"):
+            comparison = _run_diff_app(a, b) if on_screen else compare_sessions(a, b)
     if comparison is None:
         return EXIT_INTERRUPTED
     if as_json:

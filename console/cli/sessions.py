@@ -15,7 +15,7 @@ from ..text.documents import pretty
 from ..text.sanitize import join_lines, printable, printable_lines
 from .completion import complete_sessions
 from .options import InputPath, json_option, require_confirmable, session_argument, sessions_folder, usage_errors
-from .terminal import overwrite_line, print_text, shows_progress
+from .terminal import elapsed_shown, overwrite_line, print_text, shows_progress
 
 if TYPE_CHECKING:
     from ..session.format.layout import Meta, Session
@@ -225,7 +225,8 @@ def import_session(file: Path, name: str | None, folder: Path) -> None:
     """Import FILE as a session: `gconsole export --format json` output, or a `batch --records` file."""
     from ..session.manage.catalog import import_file
 
-    session, meta = import_file(file, name, folder)
+    with elapsed_shown(f"importing {file.name}"):
+        session, meta = import_file(file, name, folder)
     print_text(printable(f"{session.name}: {format.plural(meta.records, 'record')}"))
 
 

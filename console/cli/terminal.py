@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
@@ -115,6 +118,36 @@ def overwrite_line(text: str, *, end: bool = False) -> None:
         sys.stderr.flush()
         stream.clear_line()
     click.echo(printable(text), err=True, nl=end)
+
+
+#: Seconds after which work without a count shows for how long it runs, and between two updates.
+_SHOWN_AFTER_S: Final = 2.0
+_UPDATE_S: Final = 1.0
+
+
+@contextlib.contextmanager
+def elapsed_shown(what: str) -> Iterator[None]:
+    """While the block runs, from 2 s on: `exporting night … 5 s` on a terminal, removed at its end."""
+    is_over = threading.Event()
+
+    def show() -> None:
+        began, wait_s, is_shown = time.monotonic(), _SHOWN_AFTER_S, False
+        while not is_over.wait(wait_s):
+            overwrite_line(f"{what} … {time.monotonic() - began:.0f} s")
+            wait_s, is_shown = _UPDATE_S, True
+        if is_shown:
+            overwrite_line("")
+
+    if not shows_progress():
+        yield
+        return
+    thread = threading.Thread(target=show, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 #: Incomplete UTF-8 sequence at the end of a write.
