@@ -262,19 +262,21 @@ async def diagnose(
     if any(state.status == "timed_out" for judgement in judgements for state in judgement.view.unread):
         judgements = await capture(_longer(options, EVERY_S))  # a busy node: once more
     least = store.console.min_frozen_s if store.console else LEAST_WAIT_S
-    spent_s = 0.0
+    most_s, spent_s = max(MAX_SAMPLING * least, LEAST_COMPUTES_S + least), 0.0
     requested = _Requested()
-    while (more_s := _more_s(judgements)) > 0 and spent_s < max(MAX_SAMPLING * least, LEAST_COMPUTES_S + least):
-        sockets, peers = requested.add(judgements)
-        order = replace(_longer(options, more_s), sockets=sockets, peers=peers)
-        spent_s += order.samples * order.every_s
-        judgements = await capture(order)
-    last = _detailed(judgements, options, *requested.add(judgements))
-    for _ in range(MAX_HOPS):
-        if last is None:
-            break
-        judgements = await capture(last)
-        last = _further(options, *requested.add(judgements))
+    last: CaptureRequest | None = None
+    for is_detailed in (False, True):  # details may show that something must be watched for longer
+        while (more_s := _more_s(judgements)) > 0 and spent_s < most_s:
+            sockets, peers = requested.add(judgements)
+            order = replace(_longer(options, more_s), sockets=sockets, peers=peers)
+            spent_s += order.samples * order.every_s
+            judgements = await capture(order)
+        last = None if is_detailed else _detailed(judgements, options, *requested.add(judgements))
+        for _ in range(MAX_HOPS):
+            if last is None:
+                break
+            judgements = await capture(last)
+            last = _further(options, *requested.add(judgements))
     return judgements
 
 

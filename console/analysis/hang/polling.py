@@ -18,6 +18,8 @@ from ...records import Stack, StackFrame
 LEAST_IN_LOOP: Final = 0.25
 #: Share of the samples in which a rank that polls may run.
 MOST_RUNNING: Final = 0.3
+#: Seconds between two samples of one diagnosis, at most; those of an earlier one show an earlier situation.
+LONGEST_GAP_S: Final = 5.0
 #: Samples below which nothing is known.
 MIN_SAMPLES: Final = 2
 
@@ -27,7 +29,7 @@ class PollLoop(msgspec.Struct, frozen=True):
 
     frame: StackFrame  # the call that contains the loop, at its newest sample
     seconds: float  # from the first sample of the unbroken run to the last
-    is_new: bool  # earlier samples were elsewhere
+    is_new: bool  # it was seen to come there: the sample before is not of an earlier situation
 
     @property
     def place(self) -> tuple[str, str]:
@@ -56,7 +58,8 @@ def poll_loop(stacks: Sequence[Stack], instants_s: Sequence[float]) -> PollLoop 
     running = sum((stack.thread_state or stack.proc_state) == "R" for stack in run)
     if in_loop < LEAST_IN_LOOP * len(run) or running > MOST_RUNNING * len(run):
         return None
-    return PollLoop(frame, instants_s[-1] - instants_s[first], first > 0)
+    is_new = first > 0 and instants_s[first] - instants_s[first - 1] <= LONGEST_GAP_S
+    return PollLoop(frame, instants_s[-1] - instants_s[first], is_new)
 
 
 def _loop_index(stack: Stack) -> int | None:

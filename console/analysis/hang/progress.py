@@ -47,8 +47,6 @@ LEAST_PART_S: Final = 30.0
 #: may wait for work from outside.
 LEAST_POLL_S: Final = 10.0
 LEAST_ALL_POLL_S: Final = 30.0
-#: Seconds of polling after which it does not matter that the rank was elsewhere before.
-WATCHED_POLL_S: Final = 3.0
 #: Classes of ranks that load.
 _READING: Final[frozenset[FrameClass]] = frozenset(
     {"file_io", "network_io", "checkpoint_io", "dataloader", "import", "compile", "subprocess"}
@@ -215,9 +213,9 @@ def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankSta
 
 def _has_changed(state: RankState) -> bool:
     """Whether it was elsewhere before, or moves data; the traffic of one that polls is none."""
-    if state.poll is not None and state.poll.seconds >= WATCHED_POLL_S:
-        return False
-    return state.place_s < state.watched_s or ((state.moved_bytes or 0) > 0 and state.poll is None)
+    if state.poll is not None:
+        return state.poll.is_new and state.poll.seconds < LEAST_POLL_S
+    return state.place_s < state.watched_s or (state.moved_bytes or 0) > 0
 
 
 def _may_spin(view: JobView, others: Sequence[RankState], stuck: frozenset[RankState]) -> Stillness | None:

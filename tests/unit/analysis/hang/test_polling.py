@@ -84,3 +84,16 @@ def test_rank_that_polls_while_others_are_in_a_collective_is_given_time():
 def test_poll_loop_of_a_library_counts():
     acquires = (MAIN, at(7, "lock"), StackFrame("acquire", SITE + "filelock/_api.py", 300, loop="while True:"))
     assert polling(0, 1, 2, 3, paths=(acquires,)).verdict().state == "undecided"
+
+
+def test_ranks_that_poll_in_each_step_progress_if_they_leave_the_loop_now_and_then():
+    paths = (WAITS,) * 9 + (own("forward", 20),) + (WAITS,) * 4
+    assert polling(0, 1, 2, 3, every_s=1.0, paths=paths, looks=14).verdict().state == "moving"
+
+
+def test_loop_that_ranks_entered_before_an_earlier_capture_ended_is_no_progress():
+    scene = polling(0, 1, 2, 3, every_s=0.5)
+    for rank in range(4):  # an earlier capture, in which they trained
+        earlier = Scene(looks=3).rank(rank, own("forward", 20), **FACTS).stacks
+        scene.stacks += [replace(stack, capture="b", looked=stack.looked - 60_000_000_000) for stack in earlier]
+    assert scene.verdict().state == "undecided"
