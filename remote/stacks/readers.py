@@ -142,7 +142,8 @@ class SourceLines(object):
                 source = self._line(pid, file, line)
                 if source:
                     fields["source"] = source
-            if not native and line and (index == len(frames) - 1 or (own and index == own[-1])):
+            is_inner = index == len(frames) - 1 and not is_standard(file)  # else a worker of Python's that is idle
+            if not native and line and (is_inner or (own and index == own[-1])):
                 loop = poll_loop(self._lines_of_file(pid, file), line)
                 if loop:
                     fields["loop"] = printable(loop, _MAX_LINE)

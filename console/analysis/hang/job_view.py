@@ -34,6 +34,8 @@ HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "d
 PEER: Final = "peer"
 #: A stall counts from this many times the longest pause from which the job has recovered.
 PAUSES: Final = 1.5
+#: Bytes (one page). A rank that writes this much while it is sampled makes progress; requests to a server do not count.
+WRITES_BYTES: Final = 4096
 #: Seconds between the newest light sample and a capture that may continue it; light samples come every 10 s.
 LIGHT_GAP_S: Final = 15.0
 #: Innermost calls by which a place in the job's own code is recognised: a light sample has only the inner frames.
@@ -98,7 +100,8 @@ class JobView:
     @cached_property
     def pollers(self) -> tuple[RankState, ...]:
         """Ranks that poll, where no rank is known to wait for another: what they poll for is not visible."""
-        pollers = [state for state in self.states if state.poll is not None and state.cls not in HELD]
+        polls = [state for state in self.states if state.poll is not None and state.cls not in HELD]
+        pollers = [state for state in polls if (state.written_bytes or 0) < WRITES_BYTES]
         if any(state.cls in WAITING or (state not in pollers and self.peer_waits(state)) for state in self.states):
             return ()
         return tuple(pollers) if not any(map(self._polls_memory, pollers)) else ()

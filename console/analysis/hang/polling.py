@@ -20,6 +20,8 @@ LEAST_IN_LOOP: Final = 0.25
 MOST_RUNNING: Final = 0.3
 #: Seconds between two samples of one diagnosis, at most; those of an earlier one show an earlier situation.
 LONGEST_GAP_S: Final = 5.0
+#: Calls that sleep for a time.
+_SLEEPS: Final = frozenset({"nanosleep", "clock_nanosleep"})
 #: Samples below which nothing is known.
 MIN_SAMPLES: Final = 2
 
@@ -54,12 +56,19 @@ def poll_loop(stacks: Sequence[Stack], instants_s: Sequence[float]) -> PollLoop 
     run = stacks[first:]
     if len(run) < MIN_SAMPLES or anchor < first:
         return None
-    in_loop = sum(_loop_index(stack) == depth for stack in run)
+    in_loop = sum(_loop_index(stack) == depth and _sleeps(stack) for stack in run)
     running = sum((stack.thread_state or stack.proc_state) == "R" for stack in run)
     if in_loop < LEAST_IN_LOOP * len(run) or running > MOST_RUNNING * len(run):
         return None
     is_new = first > 0 and instants_s[first] - instants_s[first - 1] <= LONGEST_GAP_S
     return PollLoop(frame, instants_s[-1] - instants_s[first], is_new)
+
+
+def _sleeps(stack: Stack) -> bool:
+    """Whether a thread is in a sleep, or in a wait that ends by itself: one without a limit is woken by others."""
+    if stack.thread_wakes_in_s is not None:
+        return True
+    return stack.thread_syscall is None and stack.syscall in _SLEEPS  # its own state was not read
 
 
 def _loop_index(stack: Stack) -> int | None:

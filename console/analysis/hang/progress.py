@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from ..stacks.frame_models import FrameClass
-from .job_view import HELD, JobView
+from .job_view import HELD, WRITES_BYTES, JobView
 from .rank_state import LONGEST_PAUSE_S, WAITING, RankState, site_of
 from .verdict import Site
 
@@ -20,8 +20,6 @@ MIN_SAMPLES: Final = 2
 MIN_MOVES: Final = 3
 #: Wakes per second from which a rank without a GPU, in one and the same call, is communicating.
 BUSY_WAKES_S: Final = 1.0
-#: Bytes (one page). A rank that writes this much while it is sampled makes progress.
-WRITES_BYTES: Final = 4096
 #: Bytes that its thread reads, and page faults of one that loads, by which a rank makes progress: more than by polling.
 READS_BYTES: Final = 65_536
 LOADS_FAULTS: Final = 64
@@ -214,7 +212,8 @@ def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankSta
 def _has_changed(state: RankState) -> bool:
     """Whether it was elsewhere before, or moves data; the traffic of one that polls is none."""
     if state.poll is not None:
-        return state.poll.is_new and state.poll.seconds < LEAST_POLL_S
+        left = state.poll.is_new and state.poll.seconds < LEAST_POLL_S
+        return left or (state.written_bytes or 0) >= WRITES_BYTES
     return state.place_s < state.watched_s or (state.moved_bytes or 0) > 0
 
 

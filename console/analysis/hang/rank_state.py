@@ -20,6 +20,7 @@ from ..stacks.frames import (
     class_of,
     class_within,
     gil_holder,
+    in_process_barrier,
     is_library,
 )
 from ..stacks.training_threads import ThreadRole, analysed_thread, as_process
@@ -215,6 +216,8 @@ def rank_state_of(
         cls = natives.get(traces[-1].calls) or cls
     if cls == "compute" and any(_COLLECTS.search(frame.source or "") for frame in traces[-1].frames[-1:]):
         cls = "gc"
+    if cls == "python_lock" and in_process_barrier(stacks[-1].frames or ()):
+        cls = "collective"
     waits = _wait_of(read[-on_path:], stacks[-on_path:], traces[-1], cls, blocks_main)
     is_native = traces[-1].calls in natives
     if cls == "unknown":

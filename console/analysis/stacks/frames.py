@@ -228,6 +228,18 @@ def class_by_call(stack: Stack) -> FrameClass | None:
     return _CALLS.get(stack.syscall or "") or _WCHANS.get(stack.wchan or "")
 
 
+#: A barrier of multiprocessing: that of threading, over a condition that processes share.
+_BARRIER: Final = re.compile(r"(^|/)threading\.py$")
+_SHARED_CONDITION: Final = re.compile(r"(^|/)multiprocessing/synchronize\.py$")
+
+
+def in_process_barrier(frames: Sequence[StackFrame]) -> bool:
+    """Whether a thread waits in a barrier in which processes meet."""
+    calls = [index for index, frame in enumerate(frames) if _SHARED_CONDITION.search(frame.file)]
+    outer = frames[: calls[0]] if calls else ()
+    return any(_BARRIER.search(frame.file) and frame.function.endswith("_wait") for frame in outer)
+
+
 #: Calls that wait for the end or the result of another thread.
 _FOR_ONE: Final = frozenset({"join", "_wait_for_tstate_lock", "_join_os_thread", "result", "exception", "shutdown"})
 #: Classes of another thread for which a main thread in a queue or event is assumed to wait.

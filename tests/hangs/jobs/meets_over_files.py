@@ -5,7 +5,7 @@ from file_barrier import meet_over_files
 from plain import RANK, ready
 
 
-def read_manifest():
+def read_catalogue():
     with open(dead_pipe()) as file:
         return file.read()
 
@@ -15,4 +15,4 @@ for number in range(10**6):
     if number == 2:
         ready()
         if RANK == 2:
-            read_manifest()
+            read_catalogue()

@@ -97,3 +97,35 @@ def test_loop_that_ranks_entered_before_an_earlier_capture_ended_is_no_progress(
         earlier = Scene(looks=3).rank(rank, own("forward", 20), **FACTS).stacks
         scene.stacks += [replace(stack, capture="b", looked=stack.looked - 60_000_000_000) for stack in earlier]
     assert scene.verdict().state == "undecided"
+
+
+def test_ranks_that_poll_and_write_data_make_progress():
+    scene = Scene(every_s=3.0)
+    for rank in range(4):
+        scene.rank(rank, WAITS, written_bytes=0, **FACTS)
+        own_stacks = [index for index, stack in enumerate(scene.stacks) if stack.rank == rank]
+        for number, index in enumerate(own_stacks):
+            scene.stacks[index] = replace(scene.stacks[index], written_bytes=9000 * number)
+    assert scene.verdict().state == "moving"
+
+
+BARRIER = (
+    MAIN, StackFrame("Barrier.wait", LIB + "threading.py", 690), StackFrame("Barrier._wait", LIB + "threading.py", 1),
+    StackFrame("Condition.wait", LIB + "multiprocessing/synchronize.py", 261),
+)  # fmt: skip
+
+
+def test_ranks_in_a_barrier_of_processes_wait_for_the_one_that_has_not_come():
+    scene = Scene().rank(2, (MAIN, at(9, "take"), StackFrame("get", LIB + "multiprocessing/queues.py", 103)))
+    for rank in (0, 1, 3):
+        scene.rank(rank, BARRIER)
+    verdict = scene.verdict()
+    assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(2, "python_lock")])
+
+
+def test_idle_worker_that_waits_in_a_loop_for_its_next_task_polls_nothing():
+    idle = (MAIN, StackFrame("_worker", LIB + "concurrent/futures/thread.py", 81, loop="while True:"))
+    scene = Scene(every_s=3.0)
+    for rank in range(4):
+        scene.rank(rank, idle, wakes=5)
+    assert scene.verdict().state == "moving"
