@@ -87,7 +87,7 @@ def overrides_option(command: F) -> F:
     """Add `--set` and `--via`; the command receives both as `overrides`."""
 
     @functools.wraps(command)
-    def with_gateway(*args: Any, overrides: tuple[str, ...], via: str | None, **options: Any) -> Any:
+    def with_gateway(*args: Any, overrides: tuple[str, ...] = (), via: str | None = None, **options: Any) -> Any:
         via = via or click.get_current_context().meta.get(GATEWAY)
         if via is not None:
             overrides = (*overrides, f"ssh.gateway={via}")

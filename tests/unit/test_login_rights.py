@@ -62,5 +62,5 @@ def test_root_learns_what_another_login_would_lose() -> None:
 def test_malformed_facts_are_a_warning(text: str) -> None:
     assert parse_facts(text) is None
     value = [{"name": "rights", "state": "info", "text": text, "try": ""}]
-    [exam] = examine([SimpleNamespace(node="node1", value=value, failure=None, rtt_ns=None)])
+    [exam] = examine([SimpleNamespace(node="node1", value=value, failure=None, rtt_ns=None, via="")])
     assert [(check.name, check.state) for check in exam.checks] == [("reach", "ok"), ("rights", "warn")]

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
@@ -131,9 +131,18 @@ def _checked_types(table: str, path: Path) -> dict[str, str]:
         if name not in types:
             raise duckdb.InvalidInputException(f"it has no column {name}")
     for name, kind in types.items():
-        if name in expected and kind != expected[name]:
+        wanted = expected.get(name, kind)
+        if kind != wanted and not _is_earlier(duckdb.type(kind), duckdb.type(wanted)):
             raise duckdb.InvalidInputException(f"the column {name} is of type {kind}"[:200])
     return types
+
+
+def _is_earlier(kind: Any, expected: Any) -> bool:
+    """Whether a type is that of an earlier version: structs without the fields that were added since."""
+    if kind.id != expected.id or kind.id not in ("list", "struct"):
+        return bool(kind == expected)
+    fields = dict(expected.children)
+    return all(name in fields and _is_earlier(child, fields[name]) for name, child in kind.children)
 
 
 @cache

@@ -28,8 +28,9 @@ def options_of(command: click.Command, path: str = "") -> set[str]:
 
 
 def test_every_option_of_the_previous_release_is_accepted() -> None:
-    previous = set((HERE / "options.txt").read_text().splitlines())
-    assert len(previous) > 200
+    lines = (HERE / "options.txt").read_text().splitlines()
+    previous = {line for line in lines if line.split()[-1].startswith("-")}  # the name of an argument is never typed
+    assert len(previous) > 150
     assert previous - options_of(gconsole) == set()
 
 
