@@ -5,6 +5,7 @@ answers with a list, whose values the caller checks. Processes of the agent's ow
 """
 
 import os
+import time
 
 from . import limited
 from .procfs import ProcFs
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 #: Processes per child: their open files are those of the agent.
 BATCH = 64
+#: Users with a child of their own, those with most processes; the others share children: a user may have 65,536 uids.
+MOST_USERS = 64
+#: Seconds of one child, and of all of a call: memory of a process may be mapped from a file system of its user, which
+#: never answers.
+CHILD_S, ALL_S = 5.0, 10.0
 #: The largest length of a text in an answer, and number of texts.
 LONGEST, MOST_TEXTS = 1 << 17, 1 << 17
 _INT64 = 2**63
@@ -95,8 +101,14 @@ def read_each(
             results[pid] = function(procfs, pid)
         except (OSError, ValueError) as error:
             results[pid] = error
-    for own in users.values():
-        _read_of_user(procfs, {pid: files[pid] for pid in own}, function, results)
+    deadline = time.monotonic() + ALL_S
+    groups = sorted(users.values(), key=len, reverse=True)
+    for own in groups[:MOST_USERS]:
+        _read_of_users(procfs, {pid: files[pid] for pid in own}, function, results, deadline)
+    shared = [pid for own in groups[MOST_USERS:] for pid in own]
+    for start in range(0, len(shared), BATCH):
+        batch = {pid: files[pid] for pid in shared[start : start + BATCH]}
+        _read_of_users(procfs, batch, function, results, deadline)
     return results
 
 
@@ -108,23 +120,31 @@ def read(procfs: "ProcFs", pid: int, names: "Sequence[str]", function: "Callable
     return result
 
 
-def _read_of_user(
+def _read_of_users(
     procfs: "ProcFs",
     names: "dict[int, Sequence[str]]",
     function: "Callable[[ProcFs, int], Any]",
     results: "dict[int, Any]",
+    deadline: float,
 ) -> None:
     problem: "ValueError | None" = None
     pids = list(names)
     for start in range(0, len(pids), BATCH):
         batch = pids[start : start + BATCH]
         answers: "list[Any]" = []
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            problem = problem or ValueError("other processes took %d s" % ALL_S)
         if problem is None:
             files = OpenedFiles(procfs)
             try:
                 for pid in batch:
                     files.hold(pid, names[pid])
-                answers = limited.call(lambda: [_answer(function, files, pid) for pid in batch], files.descriptors)  # noqa: B023
+                answers = limited.call(
+                    lambda: [_answer(function, files, pid) for pid in batch],  # noqa: B023
+                    files.descriptors,
+                    min(CHILD_S, left_s),
+                )
                 if len(answers) != len(batch):
                     raise ValueError("invalid answer")
             except ValueError as error:

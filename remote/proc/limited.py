@@ -28,8 +28,9 @@ MOST_MEMORY, MOST_CPU_S, MOST_S = 256 << 20, 5, 30
 MOST_RESULT = 64 << 20
 #: Seconds beyond its deadline that a child may take to notice it.
 GRACE_S = 0.5
-#: The user that a parser becomes where the agent is root: `nobody`, which owns no file.
-_OVERFLOW_UID = 65534
+#: The user that a child becomes where the agent is root: one that nobody else is, so that nobody can signal it, or
+#: `nobody` in a user namespace without these. PIDs are below 2^22.
+_UNUSED_UIDS, _OVERFLOW_UID = 0xFA000000, 65534
 _EXCEEDED = "needs more than 256 MiB of memory or 5 s of CPU time"
 #: (number of the function, deadline, bytes that follow), and bytes of the answer.
 _REQUEST, _ANSWER = struct.Struct("=BdQ"), struct.Struct("=Q")
@@ -48,25 +49,25 @@ def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes
     return _restored(kind, _answer_to(lambda: vars(parser(data)), ()))
 
 
-def call(function: "Callable[[], list[Any]]", kept: "Iterable[int]" = ()) -> "list[Any]":
+def call(function: "Callable[[], list[Any]]", kept: "Iterable[int]" = (), most_s: float = MOST_S) -> "list[Any]":
     """The list that a function returns, as JSON has it, run in such a child, which keeps these open descriptors.
 
     Whatever it read may have taken over the child: the caller checks every value. Raises ValueError.
     """
-    values = _values(_answer_to(function, kept))
+    values = _values(_answer_to(function, kept, most_s))
     if not isinstance(values, list):
         raise ValueError("invalid answer")
     return values
 
 
-def _answer_to(function: "Callable[[], Any]", kept: "Iterable[int]") -> bytes:
+def _answer_to(function: "Callable[[], Any]", kept: "Iterable[int]", most_s: float = MOST_S) -> bytes:
     prepare()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         _run(function, writer, kept)
     os.close(writer)
-    deadline, made, size = time.monotonic() + MOST_S, [], 0
+    deadline, made, size = time.monotonic() + most_s, [], 0
     try:
         while size <= MOST_RESULT:
             _wait(reader, select.POLLIN, deadline)
@@ -259,6 +260,13 @@ def _answer_of(function: "Callable[[], Any]") -> str:
     return json.dumps(made)
 
 
+def _become_nobody() -> None:
+    try:
+        RightsOf(_UNUSED_UIDS + os.getpid(), _OVERFLOW_UID).drop()
+    except OSError:
+        RightsOf(_OVERFLOW_UID).drop()
+
+
 def _confine(*kept: int) -> None:
     """Keep these descriptors, and no way to get another or to reach anything; limit memory."""
     with open("/proc/self/statm") as file:
@@ -271,7 +279,7 @@ def _confine(*kept: int) -> None:
                 os.close(int(name))
             except OSError:
                 pass  # that of the list
-    RightsOf(_OVERFLOW_UID).drop()
+    _become_nobody()
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
         resource.setrlimit(limit, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (size + MOST_MEMORY,) * 2)

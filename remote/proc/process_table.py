@@ -183,6 +183,7 @@ class ProcessTable(object):
 
     def _fail(self, entry: "ProcessEntry") -> None:
         entry.facts, entry.python, entry.launcher = None, False, None
+        entry.comm = ""  # as of another program: it is examined again in the next round
         if entry.key not in self._failed and len(self._failed) < MOST_FAILED:
             self._failed.add(entry.key)
             self.failures.append("process %d: %s" % (entry.pid, traceback.format_exc(limit=-2)[-500:]))

@@ -261,9 +261,38 @@ def _reopen(handle: int, path: str, is_wanted: "Callable[[int], bool]", flags: i
     try:
         if not is_wanted(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "not a %s" % _KINDS.get(is_wanted, "pipe"), path)
-        return os.open("/proc/self/fd/%d" % handle, flags)  # the file that was checked, whatever its name leads to now
+        with _WithoutCapabilities():  # the file that was checked, whatever its name leads to now
+            return os.open("/proc/self/fd/%d" % handle, flags)
     finally:
         os.close(handle)
+
+
+class _WithoutCapabilities(object):
+    """The calling thread has no capability while this context is open, if it has taken the rights of a user.
+
+    That of tracing stays with them, and opens files in /proc of any process.
+    """
+
+    def __init__(self) -> None:
+        self._sets: "Any" = None
+
+    def __enter__(self) -> None:
+        if os.geteuid() != 0 or _libc().setfsuid(-1) == 0:
+            return
+        import ctypes
+
+        head = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0)
+        sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then those of the second 32 capabilities
+        if _libc().capget(head, sets) == 0:
+            self._sets = (ctypes.c_uint32 * 6)(*sets)
+            sets[0] = sets[3] = 0
+            _libc().capset(head, sets)
+
+    def __exit__(self, *_: "Any") -> None:
+        if self._sets is not None:
+            import ctypes
+
+            _libc().capset((ctypes.c_uint32 * 2)(_CAPABILITIES, 0), self._sets)
 
 
 def _handle(procfs: "ProcFs", pid: int, path: str) -> int:

@@ -149,7 +149,7 @@ def make_home(folder: Path, inside: str) -> Path:
 
 def _trace_python(python: Path, output: str) -> None:
     python.unlink()
-    traced = f"strace -f -qq -y -s 4096 -A -e trace={TRACED} -o {output} {pythons.own_python()}"
+    traced = f"strace -f --seccomp-bpf -qq -y -s 4096 -A -e trace={TRACED} -o {output} {pythons.own_python()}"
     python.write_text(f'#!/bin/sh\nexec {traced} "$@"\n')
     python.chmod(0o755)
 
