@@ -97,7 +97,8 @@ def _unix_names(procfs: "ProcFs", pid: int, inode: int) -> "list[str]":
     names = []
     for line in table_lines(procfs, pid, "unix"):
         fields = line.split(None, 7)
-        if len(fields) == 8 and fields[6] == wanted and _accepts(fields[3]):
+        is_wanted = len(fields) == 8 and fields[6] == wanted and len(fields[7]) <= LONGEST_NAME
+        if is_wanted and _accepts(fields[3]):
             names.append(fields[7].decode("latin-1"))
     return names[:MOST_CANDIDATES]
 

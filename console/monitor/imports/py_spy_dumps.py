@@ -25,9 +25,9 @@ MAX_FILES: Final = 65_536
 #: Name of the imported job.
 JOB: Final = "imported"
 _RANK = re.compile(r"(?<![A-Za-z])(?:global_?)?rank[-_.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
-_PROCESS = re.compile(r"^Process (\d+): ?(.*)$")
-_THREAD = re.compile(r'^Thread (?:(\d+)|0x[0-9A-Fa-f]+)(?:/0x[0-9A-Fa-f]+)? \(([a-z+]+)\)(?:: "(.*)")?$')
-_FRAME = re.compile(r"^    (\S.*) \(([^()]*?)(?::(\d+))?\)$")
+_PROCESS = re.compile(r"^Process ([0-9]{1,10}): ?(.*)$")
+_THREAD = re.compile(r'^Thread (?:([0-9]{1,18})|0x[0-9A-Fa-f]+)(?:/0x[0-9A-Fa-f]+)? \(([a-z+]+)\)(?:: "(.*)")?$')
+_FRAME = re.compile(r"^    (\S.*) \(([^()]*?)(?::([0-9]{1,9}))?\)$")
 #: py-spy's text shows paths below the folders of sys.path: these are installed packages, whatever the path says.
 _PACKAGES: Final = frozenset(
     {"torch", "torchvision", "numpy", "deepspeed", "megatron", "horovod", "jax", "jaxlib", "flax", "accelerate",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeGuard, cast
 
@@ -163,7 +163,7 @@ def _decoded(path: Path, data: bytes) -> _Document:
         if isinstance(document, list):
             document = {"traceEvents": document}
         return msgspec.convert(document, _Document, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidOperation, RecursionError) as error:
         raise SessionError(f"{path}: not a trace in Chrome's JSON format: {error}") from error
 
 
