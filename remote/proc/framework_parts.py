@@ -63,9 +63,12 @@ _TITLES = ("ray::", "VLLM::", "sglang::")
 
 
 def framework_part(
-    argv: "list[str]", comm: str, variables: "Collection[str]" = (), ancestors: "Sequence[str]" = (),
+    argv: "list[str]",
+    comm: str,
+    variables: "Collection[str]" = (),
+    ancestors: "Sequence[str]" = (),
     uses_ray: bool = False,
-) -> "str | None":  # fmt: skip
+) -> "str | None":
     """`ray actor Trainer`, `vllm engine core (scheduler)`, `ray driver (guess)`; None for other processes.
 
     `variables` are names in its environment, `ancestors` the parts of the processes above it, its parent's first;
@@ -113,9 +116,7 @@ def _by_program(argv: "list[str]") -> "str | None":
     return None
 
 
-def _guess(
-    argv: "list[str]", variables: "Collection[str]", ancestors: "Sequence[str]", uses_ray: bool
-) -> "str | None":  # fmt: skip
+def _guess(argv: "list[str]", variables: "Collection[str]", ancestors: "Sequence[str]", uses_ray: bool) -> "str | None":
     above = ancestors[0] if ancestors else ""
     if any(_SPAWNED in argument for argument in argv[:4]):
         if above.startswith("vllm API server"):

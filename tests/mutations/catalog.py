@@ -247,7 +247,7 @@ MUTATIONS: Final = (
     Mutation(
         "terminal_escapes",
         "a node's text steers the terminal",
-        'return "".join(letter if letter.isprintable() else "·" for letter in text)',
+        'return Printable("".join(letter if letter.isprintable() else "·" for letter in text))',
         "return text",
         ("tests/unit/text", "tests/security/test_terminal_output.py"),
     ),
