@@ -19,7 +19,7 @@ EXIT_CODES = (
     ("0", "nothing at or above `--fail-on` (default: `error`)"),
     ("1", "a finding at or above `--fail-on`"),
     ("2", "usage or configuration error"),
-    ("3", "partial: nodes or ranks were not seen, or jobs or Python processes that may be jobs could not be judged"),
+    ("3", "partial: nodes or ranks were not seen, or jobs or Python processes that may be jobs were not judged"),
     ("4", "nothing reachable"),
     ("5", "internal error; one line names the log file"),
     ("130", "interrupted (Ctrl-C)"),

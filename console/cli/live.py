@@ -150,7 +150,10 @@ def run_batch(
             awaits_ranks=True,
         )
     )  # fmt: skip
-    status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
+    status = finish(
+        store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks,
+        is_diagnosis=isinstance(order, Diagnosis),
+    )  # fmt: skip
     if recording is not None and recording.failed:
         status = max(status, EXIT_PARTIAL)
     if order is not None and status == EXIT_OK and not len(store.captures):

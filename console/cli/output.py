@@ -49,9 +49,12 @@ AS_SUMMARY: Final = StackOutput()
 
 def finish(
     store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...], stdout_is_taken: bool = False,
-    stacks: StackOutput = AS_SUMMARY, crashes: Sequence[CrashVerdict] = (),
+    stacks: StackOutput = AS_SUMMARY, crashes: Sequence[CrashVerdict] = (), is_diagnosis: bool = False,
 ) -> int:  # fmt: skip
-    """Write the report to `output` (`-` = stdout) and the summary to stdout or stderr; returns the exit code."""
+    """Write the report to `output` (`-` = stdout) and the summary to stdout or stderr; returns the exit code.
+
+    `is_diagnosis`: verdicts were asked for.
+    """
     stdout_is_taken = stdout_is_taken or output == "-" or stacks.form is not None
     skew = skew_of(store)
     made = report.make_report(store, skew, crashes)
@@ -76,7 +79,7 @@ def finish(
         ):
             if part:
                 print_text(printable_lines(f"\n{part}"), err=stdout_is_taken)
-    return report.exit_code(made, fail_on)
+    return report.exit_code(made, fail_on, is_diagnosis=is_diagnosis)
 
 
 def close_stream(stream: SampleStream) -> None:
@@ -104,7 +107,7 @@ def run_from_file(
             close_stream(stream)
     if diagnose:
         store.apply([*verdict_findings(store), *findings_of_crashes(store)])
-    return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
+    return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks, is_diagnosis=diagnose)
 
 
 def folded(path: Path, *sinks: Sink) -> Store:
@@ -159,4 +162,4 @@ def run_from_folder(
         print_text(printable(f"gconsole: {problem}"), err=True)
     if evidence.outputs and not evidence.crashes and not quiet:
         print_text(printable(f"no failure in {plural(evidence.outputs, 'output')}"), err=True)
-    return finish(evidence.store, output, quiet, fail_on, stacks=stacks, crashes=evidence.crashes)
+    return finish(evidence.store, output, quiet, fail_on, stacks=stacks, crashes=evidence.crashes, is_diagnosis=True)

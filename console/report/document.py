@@ -191,17 +191,19 @@ def to_json(report: Report) -> bytes:
     return pretty(report).encode() + b"\n"
 
 
-def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
+def exit_code(report: Report, fail_on: Sequence[str] = ("error",), *, is_diagnosis: bool = False) -> int:
     """The exit code of a headless command: 4 nothing reachable, 1 a finding that counts, 3 partial, 0 fine.
 
-    Nodes whose GPUs have neither reported nor failed make it partial, too, and jobs that could not be judged.
+    Nodes whose GPUs have neither reported nor failed make it partial, too; in a diagnosis also jobs that could not be
+    judged.
     `fail_on` is a severity (that or a worse one counts), ids of findings, or both.
     """
     if any(counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
     unseen = any(job.ranks_missing for job in report.jobs) or any(is_partial(line) for line in report.captures)
     unseen |= bool(report.unrecognised) and not report.captures  # of a capture of processes, these are known
-    unseen |= any(verdict.state == "undecided" and not verdict.idle for verdict in report.verdicts)
+    if is_diagnosis:
+        unseen |= any(verdict.state == "undecided" and not verdict.idle for verdict in report.verdicts)
     unseen |= any(line.awaits and (line.gpus_expected is None or line.gpu_fault is not None) for line in report.nodes)
     return _coverage([line.state for line in report.nodes], unseen)
 

@@ -114,12 +114,11 @@ def run_apart(
     given: "bytes | None" = None,
     user: "RightsOf | None" = None,
     env: "dict[str, str] | None" = None,
-    cwd: str = "/",
     may_trace: bool = True,
 ) -> "tuple[int, bytes, bytes]":
     """(exit status, stdout, stderr) of a listed command, which reads `given`; it runs as `user`, if given.
 
-    `env` and `cwd` are for commands that run as the user of the agent. A command of another user keeps the capability
+    `env` is for commands that run as the user of the agent. A command of another user keeps the capability
     to trace, where the kernel requires it, only with `may_trace`.
 
     Raises OSError if it does not start, CommandTimeout and OutputTooLong.
@@ -134,7 +133,7 @@ def run_apart(
     else:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL if given is None else subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, close_fds=True, cwd=cwd, env=env,
+            stderr=subprocess.PIPE, close_fds=True, cwd="/", env=env,
             start_new_session=True,  # a process group of its own, which can be ended as a whole
         )  # fmt: skip
     with _lock:

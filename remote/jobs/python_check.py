@@ -61,13 +61,12 @@ def _interpreter(args: "Fields", workdir: str) -> "str | None":
 def _facts(interpreter: str, args: "Fields", script: "str | None", workdir: str) -> "Fields | str | None":
     """The facts; why the interpreter does not run; None if it is too slow to tell."""
     wanted = {"script": script, "module": args["module"], "imports": args["imports"],
-              "packages": ["torch", "accelerate"]}  # fmt: skip
+              "packages": ["torch", "accelerate"], "folder": workdir}  # fmt: skip
     source = "%s\n\nmain(%r)\n" % (commands.source_of(python_facts.__name__), json.dumps(wanted))
     environment = dict(os.environ, **args["env"])
-    cwd = workdir if os.path.isdir(workdir) else "/"
     try:
         status, out, err = commands.run_apart(
-            "python_facts", TIMEOUT_S, python=interpreter, given=source.encode("utf-8"), env=environment, cwd=cwd
+            "python_facts", TIMEOUT_S, python=interpreter, given=source.encode("utf-8"), env=environment
         )
     except OSError as error:
         return error.strerror or str(error)

@@ -1,7 +1,7 @@
 """Standalone program: facts on the Python that will run a job. It reads its arguments from the last line of its source.
 
-It runs in the interpreter of the job, in the job's folder and environment, so that it finds what the job would find. It
-looks modules up and compiles the script, and imports and executes neither.
+It runs in the interpreter and the environment of the job, so that it finds what the job would find. It looks modules up
+and compiles the script, and imports and executes neither: the job's folder is the last one of its path.
 """
 
 import ast
@@ -23,6 +23,7 @@ _MAX_SCRIPT = 4 << 20
 def main(text: str) -> None:
     """Print the facts as one line of JSON after MARK."""
     args = json.loads(text)
+    sys.path[:] = [*sys.path[1:], args["folder"]]  # last: no module of the job takes the place of one of Python
     problems = []
     if args["module"] is not None and not is_present(args["module"].split(".")[0]):
         problems.append("module %s is not installed for this Python" % args["module"].split(".")[0])
@@ -75,7 +76,7 @@ def script_problems(path: str, imports: bool) -> "list[str]":
         return []  # it may run all the same
     if not imports:
         return []
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    sys.path.append(os.path.dirname(os.path.abspath(path)))
     missing = sorted(name for name in imported_names(tree) if not is_present(name))
     return ["%s imports %s, not installed for this Python" % (path, ", ".join(missing))] if missing else []
 

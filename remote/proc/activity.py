@@ -20,6 +20,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 LETTERS = {"T": "stopped", "t": "stopped", "D": "uninterruptible", "Z": "zombie", "X": "zombie", "x": "zombie"}
 
 
+#: Processes below one that are listed.
+MAX_BELOW = 256
+#: Threads of one process whose children are listed, the oldest ones: the main thread starts most.
+MAX_FORKING = 64
+
+
 class ProcessGone(Exception):
     """The process is gone and its exit status unknown."""
 
@@ -187,3 +193,20 @@ def state_of(procfs: "ProcFs", pid: int, start_ticks: int) -> "str | None":
     except GONE:
         return None
     return stat.state if stat.start_ticks == start_ticks and not stat.dead else None
+
+
+def pids_below(procfs: "ProcFs", pid: int) -> "list[int]":
+    """The processes below one, at most MAX_BELOW."""
+    below: "list[int]" = []
+    pending = [pid]
+    while pending and len(below) < MAX_BELOW:
+        parent = pending.pop()
+        try:
+            for task in sorted(os.listdir(procfs.path(parent, "task")), key=int)[:MAX_FORKING]:
+                words = procfs.read(parent, "task/%s/children" % task).split()
+                pending += [int(word) for word in words if word.isdigit()]
+        except OSError:
+            continue
+        if parent != pid:
+            below.append(parent)
+    return below

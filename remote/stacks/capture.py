@@ -17,6 +17,7 @@ from ..comms.collect import CollectivesReader, CollectivesRequest
 from ..proc.activity import ProcessState, describe_exit, state_of
 from ..proc.procfs import GONE, ProcFs
 from . import py_spy, tasks
+from .capture_targets import Target, new_children, peer_targets, targets_of
 from .connections import BadEnds, connections, parse_ends
 from .objects import Unreadable
 from .py_spy import StackError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..agent.agent import Agent
     from ..agent.binaries import BinaryStore
-    from ..samplers.processes import ChildRef, ProcessSnapshot, RankRef
+    from ..samplers.processes import ProcessSnapshot
     from .py_spy import Frame, PythonThread
 
     Fields = dict[str, Any]
@@ -39,8 +40,6 @@ PROCESS_TIMEOUT_S = 3.0
 MAX_SAMPLES = 1000
 #: Seconds. A start further ahead is an error, or a stepped clock.
 MAX_AHEAD_S = 60.0
-#: Processes read below one rank, the oldest ones.
-MAX_CHILDREN = 64
 #: Variables per request, and processes with native frames.
 MAX_LOCALS, MAX_NATIVE = 32, 64
 #: Processes outside of the job that ranks wait for, per request.
@@ -109,29 +108,6 @@ class CaptureRequest(object):
         return slot
 
 
-class PeerRef(object):
-    """A process that ranks wait for and that is not in their job, as far as a capture needs it."""
-
-    rank = None
-
-    def __init__(self, pid: int, start_ticks: int, job: str, attempt: int) -> None:
-        self.pid, self.start_ticks, self.job, self.attempt = pid, start_ticks, job, attempt
-
-
-class Target(object):
-    """One process to read."""
-
-    def __init__(self, ref: "RankRef | ChildRef | PeerRef", role: str) -> None:
-        self.fields: "Fields" = {
-            "job": ref.job, "attempt": ref.attempt, "rank": ref.rank,
-            "pid": ref.pid, "start_ticks": ref.start_ticks, "role": role,
-        }  # fmt: skip
-        self.pid, self.start_ticks = ref.pid, ref.start_ticks
-        self.state: "ProcessState | None" = None
-        self.previous: "ProcessState | None" = None
-        self.failure: "StackError | None" = None  # lasting for this capture
-
-
 class Capture(object):
     """One capture on this node; `post` queues its records."""
 
@@ -144,7 +120,7 @@ class Capture(object):
         procfs: "ProcFs | None" = None,
     ) -> None:
         self.request = request
-        self.targets = _targets(seen, request) if seen is not None else []
+        self.targets = targets_of(seen, request) if seen is not None else []
         self._ranks = sum(1 for target in self.targets if target.fields["role"] == "rank")
         self._blob = blobs.path(PY_SPY)
         self._post = post
@@ -157,7 +133,9 @@ class Capture(object):
         # processes that may hold the other end of a descriptor that a thread waits for
         pids = [ref.pid for ref in (seen.ranks + seen.children)] if seen is not None else []
         self._pids = pids + ancestors(self._procfs, pids)
-        self.targets += _peer_targets(self._procfs, request, self.targets)
+        if request.only is None:
+            self.targets += new_children(self._procfs, seen.ranks if seen is not None else (), self.targets, pids)
+        self.targets += peer_targets(self._procfs, request, self.targets)
         self._waits: "ThreadWaits | None" = None
         self._captured_ranks = [rank for rank in ranks if jobs is None or rank.job in jobs]
         self._paths: "dict[tuple[Frame, ...], int]" = {}  # frames → number of the path, which has been sent
@@ -427,35 +405,6 @@ def _set_of(args: "Fields", name: str, kind: type, limit: int) -> "frozenset[Any
     if not isinstance(values, list) or len(values) > limit or not all(isinstance(value, kind) for value in values):
         raise BadCaptureRequest("%s is not a list of at most %d" % (name, limit))
     return frozenset(values)
-
-
-def _targets(seen: "ProcessSnapshot", request: "CaptureRequest") -> "list[Target]":
-    jobs = request.jobs
-    ranks = [rank for rank in seen.ranks if jobs is None or rank.job in jobs]
-    targets = [Target(rank, "rank") for rank in sorted(ranks, key=lambda rank: (rank.job, rank.rank or 0, rank.pid))]
-    counts: "dict[tuple[str, int | None], int]" = {}
-    for child in sorted(seen.children, key=lambda child: child.start_ticks):
-        parent = (child.job, child.rank)
-        counts[parent] = counts.get(parent, 0) + 1
-        if (jobs is None or child.job in jobs) and counts[parent] <= MAX_CHILDREN:
-            targets.append(Target(child, child.role))
-    return [target for target in targets if request.only is None or target.pid in request.only]
-
-
-def _peer_targets(procfs: "ProcFs", request: "CaptureRequest", others: "list[Target]") -> "list[Target]":
-    """The processes that the request names as peers, also those that have ended; not those that are read anyway."""
-    targets: "list[Target]" = []
-    read = {target.pid for target in others}
-    for pid, job, attempt in request.peers:
-        if pid in read:
-            continue
-        try:
-            target = Target(PeerRef(pid, procfs.stat(pid).start_ticks, job, attempt), "peer")
-        except GONE + (PermissionError, ValueError, IndexError):
-            target = Target(PeerRef(pid, 0, job, attempt), "peer")
-            target.failure = StackError("gone", "no process with pid %d" % pid)
-        targets.append(target)
-    return targets
 
 
 def _peers_of(values: "Any") -> "list[tuple[int, str, int]]":

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 
-from ..proc.activity import parse_syscall
+from ..proc.activity import parse_syscall, pids_below
 from ..proc.cgroups import Cgroups
 from ..proc.last_run import LastRuns
 from ..proc.net_tables import LISTENS, same_network, tcp_bytes, tcp_sockets, unix_peers
@@ -48,10 +48,6 @@ _OF_COLLECTIVES = ("pt_", "NCCL", "nccl", "cuda")
 _POLLIN, _POLLOUT = 0x001, 0x004  # asm-generic/poll.h; the same in epoll
 _SHARED_MEMORY = ("/dev/shm/", "/memfd:")
 _P_PID = 1  # waitid(): `id` is a pid
-#: Processes below one whose work is read.
-MAX_BELOW = 256
-#: Threads of one process whose children are read, the oldest ones: the main thread starts most.
-MAX_FORKING = 64
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 #: Descriptors of one wait, and processes that hold one of its other ends.
 MAX_ENDS, MAX_HOLDERS = 32, 16
@@ -202,7 +198,7 @@ class ThreadWaits(object):
             ticks = self._procfs.stat(pid).reaped_ticks
         except (OSError, ValueError, IndexError):
             return {}
-        moved, below = 0, self._below(pid)
+        moved, below = 0, pids_below(self._procfs, pid)
         for child in below:
             try:
                 figures = self._procfs.stat(child)
@@ -211,22 +207,6 @@ class ThreadWaits(object):
             ticks += figures.reaped_ticks + figures.cpu_ticks
             moved += sum(self._procfs.io_bytes(child) or (0, 0))
         return {"children_cpu_s": round(ticks * _TICK_S, 2), "children_bytes": moved} if below else {}
-
-    def _below(self, pid: int) -> "list[int]":
-        """The processes below one, at most MAX_BELOW."""
-        below: "list[int]" = []
-        pending = [pid]
-        while pending and len(below) < MAX_BELOW:
-            parent = pending.pop()
-            try:
-                for task in sorted(os.listdir(self._procfs.path(parent, "task")), key=int)[:MAX_FORKING]:
-                    words = self._procfs.read(parent, "task/%s/children" % task).split()
-                    pending += [int(word) for word in words if word.isdigit()]
-            except OSError:
-                continue
-            if parent != pid:
-                below.append(parent)
-        return below
 
     def native_waits(self, pid: int, python_tids: "Iterable[int]") -> "list[Fields]":
         """What the threads without a Python stack wait for on sockets, the I/O threads of libraries; and shared memory.

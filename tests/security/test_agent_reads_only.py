@@ -30,6 +30,7 @@ MODULES = frozenset(["subprocess", "os", "pty", "posix", "multiprocessing", "run
 #: Every call of that kind in the agent, and why it is safe.
 PLACES = {
     ("agent/commands.py", "subprocess.Popen"): "the list of commands",
+    ("gateway/stream.py", "subprocess.Popen"): "the user's own ssh, or gateway_command, to a node",
     ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, from `gconsole run start`",
     ("agent/gpu_process.py", "os.fork"): "a child that calls NVML, which may hang or crash",
     ("agent/bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",

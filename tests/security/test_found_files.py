@@ -141,4 +141,5 @@ def test_every_interpreter_is_started_without_the_working_directory_on_its_path(
     )  # fmt: skip
     words = [(path.name, [ast.unparse(word) for word in node.elts]) for path, node in lists]
     assert len(words) >= 6
+    words.remove(("commands.py", ["'{python}'", "'-B'", "'-'"]))  # a job's interpreter, as the job gets it, in "/"
     assert [line for line in words if line[1][1].startswith("'-") and line[1][1] not in ("'-P'", "'-I'")] == []

@@ -40,7 +40,7 @@ def train(rank):
 train(int({rank}))
 """
 COLLECTIVE = "import time\ndef all_reduce():\n    while True: time.sleep(0.01)\n"
-JOB = ("--nodes", "1", "--launcher", "env", "--env", "SECRET_TOKEN=hunter22 of-two-words", "--", "python3", "train.py",
+JOB = ("--nodes", "1", "--launcher", "env", "--env", "SECRET_TOKEN=hunter22 of-two-words", "--", "python3", "SCRIPT",
        "--password", "hunter22 of-two-words")  # fmt: skip
 
 
@@ -70,7 +70,8 @@ def outputs(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) ->
 
         report = folder / "report.json"
         diagnosed = run("batch", hosts, "-v", "--diagnose", "-o", report, "--record", "night")
-        planned, as_json = run("run", "plan", hosts, *JOB), run("run", "plan", hosts, "--json", *JOB)
+        job = [word.replace("SCRIPT", f"{node.inside}/train0.py") for word in JOB]
+        planned, as_json = run("run", "plan", hosts, *job), run("run", "plan", hosts, "--json", *job)
         page = run("export", "night", "--format", "html", "-o", "-")
         with running_api(hosts, folder) as api:
             api.until_connected(1)

@@ -120,6 +120,7 @@ WRITERS = {
     "session/manage/compact.py": "the lock of a compaction",
     "session/record/recovery.py": "a segment: its torn tail is truncated",
     "monitor/imports/isolated_files.py": "a pipe from its child process",
+    "session/export/formats.py": "copies of compacted files, in the folder of an export; none that exists",
     "session/query/source_tables.py": "scratch tables of a query, in a folder of its own, 0700",
     "session/query/output.py": "scratch file of a query, in a folder of its own, 0700",
     "session/query/worker.py": "result of a query, in a folder of its own, 0700",

@@ -172,6 +172,7 @@ WRITERS = {
     "cli/watch_live.py": "bytes of events",
     "session/query/worker.py": "replies to its parent",
     "text/logs.py": "messages that its formatter made printable",
+    "tui/controllers/row_commands.py": "commands and exit codes, cleaned, while the terminal is handed over",
     "tui/controllers/shutdown.py": "one constant line",
     "demo/cluster.py": "the path of its own hosts.toml",
 }

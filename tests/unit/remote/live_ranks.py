@@ -97,7 +97,9 @@ def capture(seen, *, samples=1, every_ms=50, deadline_s=20.0, blobs=None, jobs=N
 
 
 def main_thread(records, rank=0):
-    return next(record for record in records if record.rank == rank and record.thread_name in ("MainThread", None))
+    """The main thread of a rank itself, not of a process below it."""
+    of_rank = [record for record in records if record.role == "rank" and record.rank == rank]
+    return next(record for record in of_rank if record.thread_name in ("MainThread", None))
 
 
 def a_slow_py_spy(tmp_path, code="sleep 600 & sleep 600\n"):

@@ -134,6 +134,20 @@ def test_dataloader_worker_is_captured_under_the_number_of_its_rank(ranks):
     assert (answer["ranks"], answer["processes"]) == (1, 2)
 
 
+def test_process_below_a_rank_that_was_not_listed_yet_is_captured(ranks):
+    """A rank may wait for a process that it started a moment ago."""
+    inner = "import sys\\ndef load_shard():\\n    sys.stdin.read()\\nload_shard()"  # ends with its parent
+    ranks.python("import subprocess, sys\n"
+                 f"child = subprocess.Popen([sys.executable, '-c', '{inner}'], stdin=subprocess.PIPE)\n"
+                 + READY + "child.wait()\n")  # fmt: skip
+    seen = ranks.seen()
+    deadline = time.monotonic() + 20
+    while not any(stack.role == "child" and stack.status == "ok" and stack.frames
+                  and stack.frames[-1].function == "load_shard" for stack in capture(seen)[1]):  # fmt: skip
+        assert time.monotonic() < deadline
+    assert capture(seen, jobs=["another"])[0]["processes"] == 0
+
+
 def test_only_requested_jobs_are_captured(ranks):
     ranks.python(SLEEP)
     assert capture(ranks.seen(), jobs=["another"])[0]["processes"] == 0
