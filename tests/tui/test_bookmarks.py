@@ -27,6 +27,7 @@ async def test_bookmark_leads_back_to_filter_order_and_columns_after_a_restart(t
         app.view.choose_columns(["rank", "state", "node", "pid"], ["node"])
         kept = app.view.arrangement
         await name(pilot, "mine")
+        await until(pilot, lambda: "mine" in file.read()[0].bookmarks)
         await pilot.press("slash", "escape", "1")
     app = busy_cluster().app(ui_state=file)
     async with running(app, size=(120, 34)) as pilot:

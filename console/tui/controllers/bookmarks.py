@@ -55,6 +55,7 @@ class BookmarkController(Controller):
         else:
             arrangement = msgspec.structs.replace(self._app.view.arrangement, earlier=())
             self._bookmarks[name] = Bookmark(self._app.views.place, arrangement)
+            self._save()
             self._app.notify(f"kept as {name}; B and the palette lead here", timeout=4, markup=False)
 
     async def _go(self, name: str) -> None:
@@ -68,6 +69,10 @@ class BookmarkController(Controller):
         await views.open_place(bookmark.place)
         self._app.frames.draw()
 
+    def _save(self) -> None:
+        """At once: other state waits for the next interval."""
+        self._app.run_worker(self._app.ui_state.save(), name="UI state")
+
     def palette_entries(self) -> list[PaletteCommand]:
         """Going to each bookmark, and removing it."""
         entries = []
@@ -79,7 +84,7 @@ class BookmarkController(Controller):
 
     def _ask(self, name: str) -> None:
         def remove(yes: bool | None) -> None:
-            if yes:
-                self._bookmarks.pop(name, None)
+            if yes and self._bookmarks.pop(name, None) is not None:
+                self._save()
 
         self._app.push_screen(Confirm("Remove the bookmark?", name, "remove"), remove)
