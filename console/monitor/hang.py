@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, get_args
 from weakref import WeakKeyDictionary
@@ -214,6 +215,8 @@ FIRST_SAMPLES, FIRST_EVERY_S = 3, 0.12
 EVERY_S, MOST_SAMPLES = 0.5, 6
 #: The longest interval in s, where a rank that computes is given time.
 LONG_EVERY_S: Final = 1.0
+#: Seconds that a diagnosis waits for the first sample of nodes that have just connected.
+MOST_FIRST_SAMPLE_S: Final = 10.0
 #: Sampling ends after this many times `min_frozen_s`, for jobs that stall and resume.
 MAX_SAMPLING: Final = 3.0
 #: Captures that follow connections: to a process outside of the job, to what that waits for, and so on.
@@ -254,6 +257,7 @@ async def diagnose(
         judgements = await asyncio.to_thread(evaluation(store).judgements)
         return [each for each in judgements if options.jobs is None or each.verdict.job in options.jobs]
 
+    await _first_samples(store)
     judgements = await capture(CaptureRequest(
         new_capture(), jobs=options.jobs, samples=options.samples or FIRST_SAMPLES,
         every_s=FIRST_EVERY_S if options.every_s is None else options.every_s, locals=options.locals,
@@ -278,6 +282,17 @@ async def diagnose(
             judgements = await capture(last)
             last = _further(options, *requested.add(judgements))
     return judgements
+
+
+async def _first_samples(store: Store) -> None:
+    """Wait until nodes that have just connected have reported their ranks: a capture reads those."""
+    began = time.monotonic()
+    with_ranks = {now.rank.node for now in store.ranks.values()}
+    nodes = [now for name, now in store.nodes.items() if name not in with_ranks]
+    while any(now.state is not None and now.state.state == "ok" and not now.cost for now in nodes):
+        if time.monotonic() - began > MOST_FIRST_SAMPLE_S:
+            break
+        await asyncio.sleep(0.05)
 
 
 def _dying(store: Store) -> tuple[str, ...]:
