@@ -20,7 +20,8 @@ from .rpc import failure_of
 
 _log = logging.getLogger(__name__)
 
-#: Seconds to wait for a silent node whose connection is open: a busy one is late, a dead one delays no capture longer.
+#: Seconds to wait for a silent node whose connection is open, and for the first reply of a new one: a busy one is late,
+#: a dead one delays no capture longer.
 SILENT_GRACE_S = 3.0
 #: Seconds to wait for a node that is still receiving py-spy; then it captures without.
 STAGING_S = 15.0
@@ -41,7 +42,7 @@ async def capture(
 ) -> CaptureResult:
     """Capture on every connected node; the result contains a failure for each other node."""
     links = list(links)
-    await asyncio.gather(*(link.wait_for_sound(SILENT_GRACE_S) for link in links))
+    await asyncio.gather(*(link.wait_for_reply(SILENT_GRACE_S) for link in links))
     ready = [link for link in links if link.state == "ok" and link.offset_ns is not None]
     failures = {link.node.name: _not_connected(link) for link in links if link not in ready}
     await asyncio.gather(*(staging.settle(link, STAGING_S) for link in ready))
@@ -97,4 +98,6 @@ async def _capture_node(
 
 
 def _not_connected(link: NodeLink) -> Failure:
+    if link.state == "ok":
+        return Failure("not_connected", f"{link.node.name} has not replied to a ping")
     return Failure("lost" if link.state == "lost" else "not_connected", f"{link.node.name} is {link.state}")

@@ -149,12 +149,19 @@ class NodeLink:
         if self.state not in ("ok", "lost"):
             raise self.failure or errors.Lost(f"{self.node.name} is not connected")
 
-    async def wait_for_sound(self, timeout_s: float) -> None:
-        """Wait until a node that is silent, and whose connection is open, is heard again; at most `timeout_s`."""
+    async def wait_for_reply(self, timeout_s: float) -> None:
+        """Wait until a connected node that is silent, or whose clock is not known, has replied; at most `timeout_s`.
+
+        A node that has connected only now has not answered its first ping.
+        """
         deadline = time.monotonic() + timeout_s
-        while self.state == "lost" and time.monotonic() < deadline:
-            if self._connection is None or not self._connection.is_open:
+        is_asked = False
+        while self.state == "lost" or (self.state == "ok" and self.offset_ns is None):
+            if self._connection is None or not self._connection.is_open or time.monotonic() > deadline:
                 return
+            if self.state == "ok" and not is_asked:
+                is_asked = True
+                self._rpc.ping()
             await asyncio.sleep(0.05)
 
     async def wait_for_record(self, agent: str, seq: int, timeout_s: float) -> None:

@@ -102,6 +102,8 @@ def _install_pystack(procfs: "ProcFs", pid: int, version: "PythonVersion | None"
 MAX_BYTES = 1 << 20
 #: Seconds. Time limit of reading a file, whose file system may be the one that hangs; a timeout ends all reading.
 READ_TIMEOUT_S = 0.5
+#: Calls of a job's own code, from the innermost, of which the loops around their lines are read.
+_MAX_LOOPS = 8
 #: Characters of a line that is sent, and of one that is kept with its indentation, which tells the loop around it.
 _MAX_LINE, _MAX_INDENTED = 160, 240
 #: Installed packages and the standard library, whose lines are not shown.
@@ -125,12 +127,14 @@ class SourceLines(object):
         self._procfs = procfs
         self._lines: "dict[tuple[int, str], list[str]]" = {}  # (pid, path) → its lines, [] if unreadable
         self._files: "dict[Any, list[str]]" = {}  # the same by the identity of the file
+        self._loops: "dict[tuple[int, str, int], str | None]" = {}  # (pid, path, line) → the head of the loop around it
         self._timed_out = False
 
     def encode_frames(self, pid: int, frames: "Sequence[Frame]") -> "list[dict[str, Any]]":
         """The `frames` of a record, with the source line of the innermost frame of the job's own code.
 
-        Also with the loop around that line, and around the line of the innermost frame, if it waits for a condition.
+        Also with the loops around the lines of frames of its own code, and of the innermost frame, if these loops wait
+        for a condition.
         """
         own = [index for index, frame in enumerate(frames) if not frame[3] and frame[2] and not is_library(frame[1])]
         encoded = []
@@ -143,12 +147,18 @@ class SourceLines(object):
                 if source:
                     fields["source"] = source
             is_inner = index == len(frames) - 1 and not is_standard(file)  # else a worker of Python's that is idle
-            if not native and line and (is_inner or (own and index == own[-1])):
-                loop = poll_loop(self._lines_of_file(pid, file), line)
+            if line and (index in own[-_MAX_LOOPS:] or (is_inner and not native)):
+                loop = self._loop_around(pid, file, line)
                 if loop:
                     fields["loop"] = printable(loop, _MAX_LINE)
             encoded.append(fields)
         return encoded
+
+    def _loop_around(self, pid: int, file: str, line: int) -> "str | None":
+        key = (pid, file, line)
+        if key not in self._loops:
+            self._loops[key] = poll_loop(self._lines_of_file(pid, file), line)
+        return self._loops[key]
 
     def _lines_of_file(self, pid: int, file: str) -> "list[str]":
         if not os.path.isabs(file):

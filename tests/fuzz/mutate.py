@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,21 +32,27 @@ def varied(seed: bytes, draw: random.Random) -> bytes:
 
 def mixed_types(seed: bytes, draw: random.Random) -> bytes | None:
     """The JSON document, or one of its lines of JSON, with some values of other types; None if it is not JSON."""
-    lines = [seed]
-    index = 0
-    try:
-        document = json.loads(seed)
-    except (ValueError, RecursionError):
+    lines, index = [seed], 0
+    document = _document(seed)
+    if document is None:
         lines = seed.split(b"\n")
         index = draw.randrange(len(lines))
-        try:
-            document = json.loads(lines[index])
-        except (ValueError, RecursionError):
-            return None
+        document = _document(lines[index])
+    if document is None:
+        return None
     for _ in range(draw.choice((1, 1, 2, 4))):
         document = _replaced(document, draw)
     lines[index] = json.dumps(document).encode()
     return b"\n".join(lines)
+
+
+@lru_cache(4096)
+def _document(text: bytes) -> Any:
+    """The JSON document, of which mutations are copies; None if it is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _replaced(value: Any, draw: random.Random) -> Any:
@@ -80,7 +87,7 @@ def _varied_bytes(seed: bytes, draw: random.Random) -> bytes:
         end = min(len(data), start + draw.choice((1, 2, 8, 64, 1024)))
         match draw.randrange(5):
             case 0:
-                data[start:end] = bytes(draw.randrange(256) for _ in range(end - start))
+                data[start:end] = draw.randbytes(end - start)
             case 1:
                 del data[start:end]
             case 2:

@@ -21,6 +21,7 @@ from ..stacks.training_threads import training_role
 from .await_chains import executor_thread, with_tasks
 from .gpu_activity import GpuState, gpu_states
 from .handlers import background_thread, handler_thread, waits_for_pool
+from .polling import step_loops
 from .rank_state import WAITING, RankState, rank_state_of
 from .samples import StackSample, samples_by_process
 from .verdict import Evidence, ProcessKey
@@ -280,7 +281,7 @@ def job_view_of(evidence: Evidence) -> JobView:
     job = evidence.job
     reader = Reader(evidence.models)
     stacks = [stack for stack in evidence.stacks if (stack.job, stack.attempt) == (job.job, job.attempt)]
-    natives = native_classes(stacks, reader)
+    natives, steps = native_classes(stacks, reader), step_loops(stacks, reader)
     live = {
         (row.node, row.pid, row.start_ticks)
         for row in job.rows
@@ -306,7 +307,7 @@ def job_view_of(evidence: Evidence) -> JobView:
 
     def state_of(key: ProcessKey, thread: Stack | None = None) -> RankState:
         samples = by_process[key]
-        state = rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role, thread)
+        state = rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role, thread, steps)
         state = _with_place(state, samples, evidence.places.get(key))
         if thread is not None:
             return state

@@ -1,5 +1,8 @@
 """Ranks that poll: they sleep again and again in a loop that ends on a condition, and do not leave that loop.
 
+A loop in which ranks communicate passes the steps of a job, as in `while goes_on: goes_on = train_step()`: it does not
+poll, even if a rank was never seen outside of the pause between two steps.
+
 Such a rank wakes up, runs, and may ask a server each time, so that neither its switches nor its calls show whether it
 makes progress. Its place does: the same loop, called from the same line. The node reads from the source which loops
 wait for a condition (`StackFrame.loop`).
@@ -7,12 +10,14 @@ wait for a condition (`StackFrame.loop`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ...records import Stack, StackFrame
+from ..stacks.frame_models import FrameClass
+from ..stacks.frames import Reader, is_library
 
 #: Share of the samples that must be in the loop itself, and not in a call of its condition.
 LEAST_IN_LOOP: Final = 0.25
@@ -24,6 +29,8 @@ LONGEST_GAP_S: Final = 5.0
 _SLEEPS: Final = frozenset({"nanosleep", "clock_nanosleep"})
 #: Samples below which nothing is known.
 MIN_SAMPLES: Final = 2
+#: Classes of calls that all ranks make in each step.
+_COMMUNICATES: Final[frozenset[FrameClass | None]] = frozenset({"collective", "p2p"})
 
 
 class PollLoop(msgspec.Struct, frozen=True):
@@ -39,10 +46,33 @@ class PollLoop(msgspec.Struct, frozen=True):
         return (self.frame.function, self.frame.file)
 
 
-def poll_loop(stacks: Sequence[Stack], instants_s: Sequence[float]) -> PollLoop | None:
+class LoopPlace(NamedTuple):
+    """A loop in the source of a job."""
+
+    function: str
+    file: str
+    head: str
+
+
+def step_loops(stacks: Iterable[Stack], reader: Reader) -> frozenset[LoopPlace]:
+    """The loops in which processes communicate: what looks like a condition there is the end of the training."""
+    paths = {stack.frames for stack in stacks if stack.frames and any(frame.loop for frame in stack.frames)}
+    return frozenset(
+        place
+        for frames in paths
+        if reader.trace(frames).cls in _COMMUNICATES
+        for frame in frames
+        if (place := _loop_place(frame)) is not None
+    )
+
+
+def poll_loop(
+    stacks: Sequence[Stack], instants_s: Sequence[float], reader: Reader, steps: frozenset[LoopPlace] = frozenset()
+) -> PollLoop | None:
     """The loop that a thread polls in at its newest samples; None if it does not poll, or its loop is unknown.
 
-    `stacks` are the samples of one thread, oldest first, and `instants_s` their times.
+    `stacks` are the samples of one thread, oldest first, and `instants_s` their times; `steps` are loops of the job in
+    which ranks communicate.
     """
     anchor = next((index for index in reversed(range(len(stacks))) if _loop_index(stacks[index]) is not None), None)
     if anchor is None:
@@ -50,8 +80,12 @@ def poll_loop(stacks: Sequence[Stack], instants_s: Sequence[float]) -> PollLoop 
     depth = _loop_index(stacks[anchor]) or 0
     frames = stacks[anchor].frames or ()
     frame, callers = frames[depth], _callers(frames, depth)
+    if _loop_place(frame) in steps:
+        return None
     first = len(stacks)
     while first > 0 and _is_within(stacks[first - 1], depth, frame, callers):
+        if reader.trace(stacks[first - 1].frames or ()).cls in _COMMUNICATES:
+            break  # in the same function, but not in this loop
         first -= 1
     run = stacks[first:]
     if len(run) < MIN_SAMPLES or anchor < first:
@@ -72,9 +106,19 @@ def _sleeps(stack: Stack) -> bool:
 
 
 def _loop_index(stack: Stack) -> int | None:
-    """The index of the innermost call that is in a loop which waits for a condition."""
+    """The index of the innermost call, or of the innermost one of the job's own code, in a loop for a condition."""
     frames = stack.frames or ()
-    return next((index for index in reversed(range(len(frames))) if frames[index].loop is not None), None)
+    own = next((index for index in reversed(range(len(frames))) if _is_own(frames[index])), None)
+    candidates = {len(frames) - 1, own} if frames else ()
+    return max((index for index in candidates if index is not None and frames[index].loop is not None), default=None)
+
+
+def _is_own(frame: StackFrame) -> bool:
+    return not frame.native and not is_library(frame.file)
+
+
+def _loop_place(frame: StackFrame) -> LoopPlace | None:
+    return None if frame.loop is None else LoopPlace(frame.function, frame.file, frame.loop)
 
 
 def _is_within(stack: Stack, depth: int, frame: StackFrame, callers: tuple[tuple[str, str, int], ...]) -> bool:

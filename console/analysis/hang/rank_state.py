@@ -24,7 +24,7 @@ from ..stacks.frames import (
     is_library,
 )
 from ..stacks.training_threads import ThreadRole, analysed_thread, as_process
-from .polling import PollLoop, poll_loop
+from .polling import LoopPlace, PollLoop, poll_loop
 from .samples import StackSample
 from .verdict import ProcessKey, Site, Still
 from .wait_for import PeerWait, Processes, ProcessId, waits_in_library
@@ -181,11 +181,13 @@ def rank_state_of(
     key: ProcessKey, samples: Sequence[StackSample], reader: Reader,
     natives: Mapping[tuple[Call, ...], FrameClass | None], still: Still | None,
     processes: Processes | None = None, role: ThreadRole | None = None, handler: Stack | None = None,
+    steps: frozenset[LoopPlace] = frozenset(),
 ) -> RankState:  # fmt: skip
     """The state of one process from at least one sample, oldest first.
 
     `processes` finds the ranks at the other end of what it waits for; `role` is that of the threads that train, if
-    these are not the main ones; `handler` is the thread to analyse in place of all others.
+    these are not the main ones; `handler` is the thread to analyse in place of all others; `steps` are loops that pass
+    the steps of the job.
     """
     read = [sample for sample in samples if sample.is_read and sample.main.frames is not None]
     last = samples[-1].main
@@ -226,7 +228,7 @@ def rank_state_of(
     if still is not None and asleep > 1:
         frozen_s = _with_history(read[-asleep].at_s, read[-1].at_s, still)
     frozen_s = max(frozen_s, blocking.thread_slept_s or 0.0)
-    poll = poll_loop(stacks, [sample.at_s for sample in read])
+    poll = poll_loop(stacks, [sample.at_s for sample in read], reader, steps)
     place_s = max(place_s, frozen_s, poll.seconds if poll else 0.0)
     return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],

@@ -87,6 +87,21 @@ async def test_node_whose_hello_comes_with_its_first_tick_is_connected_at_once()
     await link.stop()
 
 
+async def test_request_to_a_node_that_has_just_connected_waits_for_its_first_reply() -> None:
+    hub, connected = Hub(), asyncio.Event()
+    link = NodeLink(NodeConfig(name="node1"), cast(Any, _GreetingTransport()), hub, Binaries(), lambda link, name: None)
+    hub.subscribe(lambda records: connected.set() if link.state == "ok" else None)
+    link.start()
+    await connected.wait()
+    assert link.offset_ns is None
+    waiting = asyncio.create_task(link.wait_for_reply(30.0))
+    await asyncio.sleep(0)
+    link._rpc.on_pong(1, 0, 0)  # the reply to the ping that it has sent by itself
+    await waiting
+    assert link.offset_ns is not None
+    await link.stop()
+
+
 async def test_failed_connection_is_logged_with_its_reason_and_the_delay_of_the_retry(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

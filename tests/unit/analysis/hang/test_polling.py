@@ -81,6 +81,32 @@ def test_rank_that_polls_while_others_are_in_a_collective_is_given_time():
     assert scene.verdict().state == "undecided"
 
 
+STEPS = "while goes_on:"
+PAUSE = (StackFrame("train", TRAIN, 38, "time.sleep(0.05)", loop=STEPS),)
+REDUCES = (StackFrame("train", TRAIN, 30, loop=STEPS), *REDUCE[1:])
+
+
+@pytest.mark.parametrize("every_s", [0.5, 3.0], ids=["usual", "long"])
+@pytest.mark.parametrize("present", [(PAUSE, REDUCES), (REDUCES,)], ids=["seen in both", "only seen waiting"])
+def test_loop_whose_condition_is_the_end_of_the_training_polls_nothing(present, every_s):
+    scene = Scene(every_s=every_s, looks=12)
+    scene.rank(1, *present[:-1], *[present[-1]] * 11, wakes=20)
+    for rank in (0, 2, 3):  # never seen outside of the pause between two steps
+        scene.rank(rank, PAUSE, **{**FACTS, "wakes": 20, "thread_wakes_in_s": 0.05})
+    verdict = scene.verdict()
+    assert (verdict.state, names(verdict)) == ("moving", [])
+
+
+def test_rank_that_polls_beside_the_collectives_of_the_same_function_is_late():
+    waits = (StackFrame("train", TRAIN, 38, "time.sleep(0.05)", loop="while not granted:"),)
+    steps = (StackFrame("train", TRAIN, 30), *REDUCE[1:])
+    scene = Scene(every_s=3.0, looks=12).rank(1, steps, *[waits] * 11, **FACTS)
+    for rank in (0, 2, 3):
+        scene.rank(rank, steps)
+    verdict = scene.verdict()
+    assert (verdict.state, names(verdict)) == ("hung", [(1, "sleep")])
+
+
 def test_poll_loop_of_a_library_counts():
     acquires = (MAIN, at(7, "lock"), StackFrame("acquire", SITE + "filelock/_api.py", 300, loop="while True:"))
     assert polling(0, 1, 2, 3, paths=(acquires,)).verdict().state == "undecided"
