@@ -57,7 +57,7 @@ class Gateway(object):
         self._highest = 0  # number of the last stream that was opened
         self._changed: set[Stream] = set()  # what they are watched for may have changed
         self._closing: set[Stream] = set()  # their output has ended
-        self._ending: list[Stream] = []  # they were told to end
+        self._ending: list[Stream] = []  # they have been ended and not exited yet
         self._had_room = True
         self._blobs: dict[int, Blob] = {}
         self._gathered = bytearray()  # frames to compress

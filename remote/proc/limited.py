@@ -28,7 +28,7 @@ MOST_MEMORY, MOST_CPU_S, MOST_S = 256 << 20, 5, 30
 MOST_RESULT = 64 << 20
 #: Seconds beyond its deadline that a child may take to notice it.
 GRACE_S = 0.5
-#: The user that a child becomes where the agent is root: one that nobody else is, so that nobody can signal it, or
+#: The user that a child becomes where the agent is root: one that no other process has, so that none can signal it, or
 #: `nobody` in a user namespace without these. PIDs are below 2^22.
 _UNUSED_UIDS, _OVERFLOW_UID = 0xFA000000, 65534
 _EXCEEDED = "needs more than 256 MiB of memory or 5 s of CPU time"

@@ -188,7 +188,7 @@ def _depended_on(view: JobView) -> frozenset[int]:
 def _polls(view: JobView, still: Stillness) -> RuleResult | None:
     """All ranks poll, each in its own loop, or the others only serve them: what they poll for is not visible.
 
-    Nobody is named: they may wait for each other, or for work that comes from outside.
+    No rank is named: they may wait for each other, or for work that comes from outside.
     """
     if not view.pollers or view.opaque:
         return None

@@ -86,7 +86,7 @@ class LineReader:
     async def read_secret(self, prompt: Callable[[], object]) -> str | None:
         """The next line, which the terminal does not show, after `prompt` was called; None if it is empty.
 
-        None without a terminal: nobody answers there, and a line of a pipe is a command.
+        None without a terminal: a line of a pipe is a command, not an answer.
         """
         if not self.is_terminal or self.has_ended:
             return None
