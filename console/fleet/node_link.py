@@ -155,12 +155,12 @@ class NodeLink:
         A node that has connected only now has not answered its first ping.
         """
         deadline = time.monotonic() + timeout_s
-        is_asked = False
+        has_pinged = False
         while self.state == "lost" or (self.state == "ok" and self.offset_ns is None):
             if self._connection is None or not self._connection.is_open or time.monotonic() > deadline:
                 return
-            if self.state == "ok" and not is_asked:
-                is_asked = True
+            if self.state == "ok" and not has_pinged:
+                has_pinged = True
                 self._rpc.ping()
             await asyncio.sleep(0.05)
 
