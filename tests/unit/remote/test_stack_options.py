@@ -88,6 +88,16 @@ def test_a_source_that_cannot_be_read_is_left_out(ranks):
     assert [frame.source for frame in main_thread(capture(ranks.seen())[1]).frames] == [None, None]
 
 
+def test_loops_around_the_calls_of_a_job_are_read_for_outer_calls_too(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "def train():\n    while goes_on:\n        step()\n        sleep(1)\n\ndef step():\n    reduce()\n"
+    )
+    calls = [("train", str(script), 3, False), ("step", str(script), 7, False), ("reduce", "<string>", 1, False)]
+    frames = readers.SourceLines(ProcFs()).encode_frames(os.getpid(), calls)
+    assert [frame.get("loop") for frame in frames] == ["while goes_on:", None, None]
+
+
 def test_hanging_file_system_delays_the_source_reader_only_once(tmp_path, monkeypatch):
     monkeypatch.setattr(readers.SourceLines, "_lines_of", lambda self, pid, file: time.sleep(60))
     monkeypatch.setattr(readers, "READ_TIMEOUT_S", 0.05)
