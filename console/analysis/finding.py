@@ -117,6 +117,11 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
     FindingKind("node_rebooted", "a node booted while a job ran",
         "A crash of the kernel, loss of power, failed hardware, or a reboot by a person.",
         "Read why in the finding and in the event log of the node's board (ipmitool sel list); restart the job."),
+    FindingKind("launcher_waits", "a launcher has started no rank for a minute",
+        "torchrun was not started on every node, or with another endpoint, port, run id or number of nodes; or a "
+        "firewall keeps the nodes apart.",
+        "Start it on the nodes that lack it (gconsole ps shows the launchers), with the same --nnodes, "
+        "--rdzv-endpoint and --rdzv-id; check that every node can connect to the endpoint."),
     FindingKind("service_fault", "a service of a node that jobs need reported a fault within the last hour",
         "slurmd, the kubelet, a container runtime, the NVIDIA fabric manager or another daemon failed or kills.",
         "Read the message in the finding, systemctl status and the log of the service."),

@@ -265,6 +265,12 @@ def _nothing_captured(store: Store) -> Log:
     """Why there are no stacks: no ranks, and which Python processes were not recognised as ranks."""
     python = [process for process in store.processes.values() if process.role == "python"]
     text = "no stacks captured: no ranks found"
+    launchers = [process for process in store.processes.values() if process.has_children is False]
+    if launchers:
+        first = min(launchers, key=lambda process: (process.node, process.pid))
+        text += f"; {plural(len(launchers), 'launcher')} that started no process, e.g. pid {first.pid} on {first.node}"
+        try_ = "start the job's launcher on all of its nodes, with the same arguments"
+        return Log(source="console", severity="warning", text=text, try_=try_)
     if python:
         example = min(python, key=lambda process: (process.node, process.pid))
         text += f"; {plural(len(python), 'Python process')} without a rank, e.g. pid {example.pid} on {example.node}"

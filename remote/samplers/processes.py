@@ -12,7 +12,7 @@ from ..proc.last_run import LastRuns
 from ..proc.process_reader import ProcessReader
 from ..proc.process_table import ProcessTable
 from ..proc.procfs import ProcFs, command_line, printable, read_text
-from ..proc.programs import child_role
+from ..proc.programs import STARTS_PYTHON, child_role
 from ..proc.rank_owner import below, find_owners
 from ..proc.rank_variables import VARIABLES, gpu_of
 from ..proc.unclaimed import UnclaimedProcesses
@@ -207,7 +207,8 @@ class ProcessSampler(Sampler):
         facts = [self._with_end(fact) for fact in _changes("process", self._processes, processes)]
         facts.extend(self._rank_changes(ranks))
         self._processes = processes
-        self.table.watched = frozenset(key[0] for key in ranks) | frozenset(key[0] for key in self._below)
+        waiting = [key[0] for key, fields in processes.items() if fields["has_children"] is False]
+        self.table.watched = frozenset(key[0] for key in ranks).union((key[0] for key in self._below), waiting)
         self._count_unread()
         self.context.shared["unnumbered"] = candidates(self.table, {key[0] for key in self._below})
         return facts
@@ -287,6 +288,7 @@ class ProcessSampler(Sampler):
     def _process_fields(self, ownership: "Ownership", ranks: "dict[ProcessKey, Fields]") -> "dict[ProcessKey, Fields]":
         """The `process` fields of everything worth a record, by (pid, start_ticks)."""
         processes: dict[ProcessKey, Fields] = {}
+        parents = {entry.ppid for entry in self.table.entries.values()}
         pids = sorted(set(self.table.noted).union(key[0] for key in self._below))
         self.table.prefetch([self.table.entries[pid] for pid in pids])
         for pid in pids:
@@ -299,13 +301,15 @@ class ProcessSampler(Sampler):
             facts = self.table.describe(entry)
             if facts is None or facts.uid is None:
                 continue
-            job, rank, role = None, None, "python"
+            job, rank, role, has_children = None, None, "python", None
             if entry.key in ranks:
                 job, rank, role = ranks[entry.key]["job"], ranks[entry.key]["rank"], "rank"
             elif entry.launcher or entry.pid in ownership.launchers:
                 role = "launcher"
                 launched = self._launchers.get(entry.key)
                 job = launched["job"] if launched is not None else None
+                if job is None and entry.launcher in STARTS_PYTHON:
+                    has_children = entry.pid in parents
             elif place is not None:
                 job, rank = place
                 role = child_role(facts.argv, entry.comm)
@@ -322,6 +326,7 @@ class ProcessSampler(Sampler):
                 "part": self._part(entry),
                 "job": job,
                 "rank": rank,
+                "has_children": has_children,
                 "gone": False,
             }
         return processes

@@ -18,6 +18,7 @@ from .driver import driver_broken, gpu_missing, gpu_unusable
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
 from .gpu_state import gpu_hot, gpu_settings, gpu_slow_clock, nvlink_fabric
 from .kernel import kernel_fault, node_rebooted, service_fault
+from .launchers import launcher_waits
 from .links import nic_down, nic_errors, nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
 from .nodes import SETTLE_S, agent_error, clock_step, console_late, gateway_lost, records_missing, version_skew
@@ -29,7 +30,7 @@ Check = Callable[[HealthState, HealthConfig], Iterator[FindingDraft]]
 CHECKS: Final[tuple[Check, ...]] = (
     driver_broken, gpu_missing, gpu_lost, gpu_unusable, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down,
     nvlink_fabric, gpu_throttle, gpu_hot, gpu_slow_clock, pcie_degraded, nvlink_errors,
-    nic_errors, kernel_fault, node_rebooted, service_fault,
+    nic_errors, kernel_fault, node_rebooted, service_fault, launcher_waits,
     agent_error, records_missing, console_late, gateway_lost, gpu_straggler, gpu_memory_imbalance, gpu_settings,
     clock_step,
     version_skew,
@@ -41,7 +42,7 @@ _OF_FLEET: Final[frozenset[Check]] = frozenset(
 )  # fmt: skip
 _OF_NODE: Final = tuple(check for check in CHECKS if check not in _OF_FLEET)
 #: Those whose findings end with time, without a record of their node.
-_AGEING: Final[tuple[Check, ...]] = (gpu_xid, kernel_fault, service_fault, clock_step, records_missing)
+_AGEING: Final[tuple[Check, ...]] = (gpu_xid, kernel_fault, service_fault, launcher_waits, clock_step, records_missing)
 
 
 def health_findings(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
@@ -71,7 +72,7 @@ class _Evaluation:
     def ageing(self, facts: HealthState) -> set[str]:
         """Nodes whose findings may end, or give way to others, although nothing changed."""
         names = {name for check in _AGEING for name in self.of_nodes[check]}
-        return names | {name for name, node in facts.nodes.items() if node.services}
+        return names | {name for name, node in facts.nodes.items() if node.services or node.waiting_launchers}
 
     def of(self, check: Check, facts: HealthState) -> Iterator[FindingDraft]:
         """The findings of one check, in the order of the nodes."""

@@ -157,6 +157,9 @@ class NodeHealth(msgspec.Struct):
     notable: set[str] = msgspec.field(default_factory=set)  # GPUs (uuids) and ports whose samples may make a finding
     gaps: deque[records.Gap] = msgspec.field(default_factory=lambda: deque(maxlen=MOST_GAPS))  # the newest
     agent_errors: dict[str, records.Log] = msgspec.field(default_factory=dict)  # of the current agent, by text
+    waiting_launchers: dict[tuple[int, int], records.Process] = msgspec.field(
+        default_factory=dict
+    )  # without a process below them, by (pid, start_ticks)
 
     @property
     def gpu_total(self) -> int | None:

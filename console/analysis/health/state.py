@@ -25,6 +25,8 @@ RECOVERY: Final = 154
 _RECOVERING: Final = ("RESET_GPU", "RESTART_BM")
 #: Kinds of kernel messages kept per node, the newest ones.
 MOST_FAULTS: Final = 256
+#: Launchers without ranks that are kept per node.
+MOST_LAUNCHERS: Final = 64
 
 
 #: Kinds that arrive at every tick, or often; their folds mark nodes that they change.
@@ -301,6 +303,12 @@ class HealthState:
                 self.changed.add(record.node)
 
     def _process(self, record: records.Process) -> None:
+        if record.role == "launcher":
+            waiting = self._of(record.node).waiting_launchers
+            waiting.pop((record.pid, record.start_ticks), None)
+            if record.has_children is False and not record.gone and len(waiting) < MOST_LAUNCHERS:
+                waiting[record.pid, record.start_ticks] = record
+            self._mark(record.node)
         if record.rank is not None:
             self._of(record.node).lives.add_process(record)
             self._mark(record.node)

@@ -201,7 +201,8 @@ class Cluster:
     def process(self, name: str) -> Process:
         return Process(
             node=name, pid=200 + self.index(), start_ticks=5, ppid=100, uid=0, comm="python", job="job",
-            role=self.draw.choice(("dataloader_worker", "python")), rank=self.draw.choice((1, None)), gone=self.odd(),
+            role=self.draw.choice(("dataloader_worker", "python", "launcher")), rank=self.draw.choice((1, None)),
+            has_children=self.draw.choice((None, True, False, False)), gone=self.odd(),
         )  # fmt: skip
 
     def log(self, name: str) -> Log:

@@ -26,7 +26,7 @@ from gconsole.records import (
 
 GIB = 1 << 30
 #: Health findings that fail no check: of a job or the console, not of a node; and heat, which a check measures itself.
-WITHOUT_CHECK = {"gpu_memory_imbalance", "console_late", "gateway_lost", "gpu_hot", "records_missing"}
+WITHOUT_CHECK = {"launcher_waits", "gpu_memory_imbalance", "console_late", "gateway_lost", "gpu_hot", "records_missing"}
 
 
 SETTINGS = {

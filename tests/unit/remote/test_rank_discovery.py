@@ -48,6 +48,20 @@ def test_torchrun_rank_overrides_slurm_rank_and_launcher_is_not_a_rank(proc):
     assert seen.roles() == {50: "launcher", 100: "rank"}
 
 
+def test_launcher_shows_whether_it_has_started_a_process_until_it_has_ranks(proc):
+    proc.python(50, "/usr/bin/torchrun --nnodes 2 train.py")
+    seen = watch(proc)
+    assert seen.processes[50].has_children is False
+
+    proc.process(70, "/bin/bash run.sh", ppid=50)
+    seen.tick()
+    assert seen.processes[50].has_children is True
+
+    proc.python(100, ppid=70, env=torch_rank(3, 4))
+    seen.tick()
+    assert (seen.processes[50].has_children, seen.processes[50].job) == (None, seen.ranks[100].job)
+
+
 def test_parent_of_spawned_ranks_is_a_launcher_despite_its_slurm_rank(proc):
     slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
     proc.python(50, "main.py", env=slurm)
