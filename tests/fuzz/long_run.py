@@ -1,4 +1,4 @@
-"""10^8 random inputs over all targets: `python -m tests.fuzz.long_run [--inputs N] [--hours 2.5] [--workers 2]`.
+"""10^8 random inputs over all targets: `python -m tests.fuzz.long_run [TARGET …] [--inputs N] [--hours 2.5] [--workers 2]`.
 
 Time is divided equally among the targets, in slices, until a target has a tenth of all inputs: fast parsers do not make
 up the number alone, and slow ones (Parquet, recovery of segments) run for as long as the others. Ends when the inputs
@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from multiprocessing.pool import AsyncResult
 
@@ -29,21 +30,22 @@ LARGEST_SHARE = 10
 class Progress:
     """What the targets have had so far."""
 
+    names: tuple[str, ...]  # of the targets
     goal: int
     hours: float
     workers: int
-    inputs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TARGETS, 0))
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TARGETS, 0.0))
+    inputs: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     failures: list[FuzzResult] = field(default_factory=list)
 
     @property
     def share_s(self) -> float:
         """Seconds of CPU time of each target."""
-        return self.hours * 3600 * self.workers / len(TARGETS)
+        return self.hours * 3600 * self.workers / len(self.names)
 
     def next_target(self, running: set[str]) -> str | None:
         """The target with the least time that is not done; None if all are done or run already."""
-        names = [name for name in TARGETS if name not in running and not self._is_done(name)]
+        names = [name for name in self.names if name not in running and not self._is_done(name)]
         return min(names, key=lambda name: self.seconds[name], default=None)
 
     def _is_done(self, name: str) -> bool:
@@ -88,13 +90,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         "long_run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("names", nargs="*", metavar="TARGET", help=f"only these of {', '.join(TARGETS)}")
     parser.add_argument("--inputs", type=int, default=10**8)
     parser.add_argument("--hours", type=float, default=2.5)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    progress = Progress(options.inputs, options.hours, options.workers)
+    unknown = set(options.names) - set(TARGETS)
+    if unknown:
+        parser.error(f"unknown target {', '.join(sorted(unknown))}")
+    progress = Progress(tuple(options.names or TARGETS), options.inputs, options.hours, options.workers)
     run(progress)
-    for name in TARGETS:
+    for name in progress.names:
         rate = progress.inputs[name] / max(0.1, progress.seconds[name])
         print(
             f"{name:10s} {progress.inputs[name]:>12,} inputs in {progress.seconds[name]:6.0f} s of CPU  {rate:>8,.0f}/s"

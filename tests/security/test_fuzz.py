@@ -39,7 +39,7 @@ def test_arbitrary_input_raises_only_declared_errors(name: str) -> None:
 
 
 def test_long_run_gives_slow_targets_their_time_and_fast_ones_a_tenth_of_the_inputs() -> None:
-    progress = Progress(goal=1000, hours=len(TARGETS) / 3600, workers=1)
+    progress = Progress(tuple(TARGETS), goal=1000, hours=len(TARGETS) / 3600, workers=1)
     rates = {name: 3 if name in ("parquet", "segment") else 30 for name in TARGETS}
     while (name := progress.next_target(set())) is not None:
         progress.add(FuzzResult(name, min(rates[name], 100 - progress.inputs[name]), 0.5, "random"))
