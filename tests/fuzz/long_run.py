@@ -1,4 +1,4 @@
-"""10^8 random inputs over all targets: `python -m tests.fuzz.long_run [TARGET …] [--inputs N] [--hours 2.5] [--workers 2]`.
+"""10^8 random inputs over all targets: `python -m tests.fuzz.long_run [TARGET …] [--inputs N] [--hours 2.5]`.
 
 Time is divided equally among the targets, in slices, until a target has a tenth of all inputs: fast parsers do not make
 up the number alone, and slow ones (Parquet, recovery of segments) run for as long as the others. Ends when the inputs
