@@ -141,7 +141,7 @@ def _read_of_users(
                 for pid in batch:
                     files.hold(pid, names[pid])
                 answers = limited.call(
-                    lambda: [_answer(function, files, pid) for pid in batch],  # noqa: B023
+                    lambda: [answer_of(function, files, pid) for pid in batch],  # noqa: B023
                     files.descriptors,
                     min(CHILD_S, left_s),
                 )
@@ -152,10 +152,10 @@ def _read_of_users(
             finally:
                 files.close()
         for pid, answer in zip(batch, answers if problem is None else [None] * len(batch)):  # noqa: B905 - Python 3.6
-            results[pid] = problem or _value(answer)
+            results[pid] = problem or value_of(answer)
 
 
-def _answer(function: "Callable[[ProcFs, int], Any]", files: "OpenedFiles", pid: int) -> "list[Any]":
+def answer_of(function: "Callable[[ProcFs, int], Any]", files: "OpenedFiles", pid: int) -> "list[Any]":
     """In the child: (error number or 0, value)."""
     try:
         return [0, function(files, pid)]
@@ -165,7 +165,8 @@ def _answer(function: "Callable[[ProcFs, int], Any]", files: "OpenedFiles", pid:
         return [-1, None]
 
 
-def _value(answer: "Any") -> "Any":
+def value_of(answer: "Any") -> "Any":
+    """The value of an answer of `answer_of`, or the OSError or ValueError that it states, or that it is invalid."""
     if not isinstance(answer, list) or len(answer) != 2 or type(answer[0]) is not int or abs(answer[0]) > 4095:
         return ValueError("invalid answer")
     code, value = answer

@@ -80,9 +80,7 @@ def _answer_to(function: "Callable[[], Any]", kept: "Iterable[int]", most_s: flo
         size = MOST_RESULT + 1  # it neither answers nor ends
     finally:
         os.close(reader)
-    if size > MOST_RESULT:
-        os.kill(pid, signal.SIGKILL)
-    if os.waitpid(pid, 0)[1]:
+    if _status_of(pid, 0.0 if size > MOST_RESULT else GRACE_S) != 0:
         raise ValueError(_EXCEEDED)
     return b"".join(made)
 
@@ -99,21 +97,57 @@ def _values(made: bytes) -> "Any":
 
 def _restored(kind: "type[Parsed]", made: bytes) -> "Parsed":
     values = _values(made)
-    if not isinstance(values, dict):
-        raise ValueError("invalid answer")
+    if not isinstance(values, dict) or any(hasattr(kind, name) for name in values):
+        raise ValueError("invalid answer")  # no attribute hides a method
     parsed = kind.__new__(kind)
     parsed.__dict__.update(values)
     return parsed
 
 
+#: Children that were killed and did not end: the memory that they read may be that of a file system that hangs.
+_dying: "set[int]" = set()
+
+
+def _status_of(pid: int, most_s: float) -> "int | None":
+    """How a child has ended, which is killed after that time; None if it did not end even then. Never waits longer."""
+    for later in list(_dying):
+        if _waited(later, 0.0) is not None:
+            _dying.discard(later)
+    status = _waited(pid, most_s) if most_s else None
+    if status is None:
+        os.kill(pid, signal.SIGKILL)
+        status = _waited(pid, GRACE_S)
+        if status is None:
+            _dying.add(pid)
+    return status
+
+
+def _waited(pid: int, most_s: float) -> "int | None":
+    deadline, pause_s = time.monotonic() + most_s, 0.0002
+    while True:
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return -1  # another thread has waited for it
+        if ended:
+            return status
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(pause_s)
+        pause_s = min(0.02, 2 * pause_s)
+
+
 class Parser(object):
     """A child that parses the input of one user, one after the other; another one after a failure.
 
-    `functions` take bytes and a deadline in time.monotonic(); they are called by their number. To be closed.
+    `functions` take bytes and a deadline in time.monotonic(); they are called by their number. `hold` opens the files
+    that a child keeps, when it is started. To be closed.
     """
 
-    def __init__(self, functions: "Sequence[Callable[[bytes, float], Any]]") -> None:
-        self._functions = functions
+    def __init__(
+        self, functions: "Sequence[Callable[[bytes, float], Any]]", hold: "Callable[[], Sequence[int]]" = tuple
+    ) -> None:
+        self._functions, self._hold = functions, hold
         self._lock = threading.Lock()
         self._pid = 0
         self._to = self._from = -1
@@ -143,27 +177,27 @@ class Parser(object):
         if self._pid:
             os.close(self._to)
             os.close(self._from)
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+            _status_of(self._pid, 0.0)
             self._pid = 0
 
     def _start(self) -> None:
         prepare()
         requests, self._to = os.pipe()
         self._from, answers = os.pipe()
+        held = self._hold()
         self._pid = os.fork()
         if self._pid == 0:
-            self._serve(requests, answers)
-        os.close(requests)
-        os.close(answers)
+            self._serve(requests, answers, held)
+        for fd in (requests, answers, *held):
+            os.close(fd)
         for end in (self._to, self._from):
             os.set_blocking(end, False)
 
-    def _serve(self, requests: int, answers: int) -> None:
+    def _serve(self, requests: int, answers: int, held: "Sequence[int]") -> None:
         """In the child: a timer of the kernel ends it when a request takes too long."""
         try:
             signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
-            _confine(requests, answers)
+            _confine(requests, answers, *held)
             while True:
                 number, deadline, size = _REQUEST.unpack(_read(requests, _REQUEST.size, None))
                 data = _read(requests, size, None)

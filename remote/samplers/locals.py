@@ -13,6 +13,8 @@ from collections import deque
 from ..agent import commands
 from ..agent.binaries import PY_SPY
 from ..clocks import stamps
+from ..proc.apart import as_fields, as_text
+from ..proc.memory_readers import MemoryReaders
 from ..proc.procfs import ProcFs, printable
 from ..stacks import objects, py_spy
 from ..stacks.readers import StackReader, is_library
@@ -21,7 +23,7 @@ from .places import PlaceTracker, SamplingEffect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Deque, Iterable, Sequence
+    from typing import Any, Deque, Iterable, Sequence
 
     from ..agent.agent import Agent
     from .base import Context, Fact, Fields, ProcessKey
@@ -65,6 +67,7 @@ class WatchedSampler(Sampler):
         self._agent = agent
         self._procfs = ProcFs(context.proc)
         self._names: "tuple[str, ...]" = ()
+        self._memory = MemoryReaders(self._procfs, (read_values,))
         self._places: "PlaceTracker | None" = None  # None: places are not sampled
         self._effect = SamplingEffect()
         self._ended = False  # sampling made a job slower
@@ -169,10 +172,14 @@ class WatchedSampler(Sampler):
         now = time.monotonic()
         if not self._waiting:
             self._begin_round(ranks, now)
-        while self._waiting and time.monotonic() < now + TICK_S and self._is_next_due():
-            key = self._waiting.popleft()
-            if key in ranks:
-                self._read(key, ranks[key], facts)
+        self._memory = MemoryReaders(self._procfs, (read_values,), [pid for pid, _ in self._waiting])
+        try:
+            while self._waiting and time.monotonic() < now + TICK_S and self._is_next_due():
+                key = self._waiting.popleft()
+                if key in ranks:
+                    self._read(key, ranks[key], facts)
+        finally:
+            self._memory.close()
         if not self._waiting:
             share = SHARE * self._agent.config.get("cpu_budget_pct", 2) / 100.0
             rounds = max(1.0, math.ceil(self._round_cost_s / share / self._every_s))
@@ -234,16 +241,13 @@ class WatchedSampler(Sampler):
         threads = sorted(read, key=lambda thread: thread.os_thread_id != pid)  # the main thread first
         values: Fields = {}
         if any("." in name for name in self._names) or any(_has_cells(thread) for thread in threads):
+            request = [list(self._names), py_spy.ThreadValues(threads).values]
             try:
-                with objects.ObjectMemory(self._procfs, pid) as memory:
-                    for thread in threads:
-                        _open_cells(thread, memory)
-                    for name in self._names:
-                        value = attribute_in(threads, memory, name) if "." in name else None
-                        if value is not None:
-                            values[name] = value
-            except objects.Unreadable as error:
-                self._log_once(py_spy.StackError("attributes", str(error)), rank)
+                values, problem = checked(self._memory.read(pid, read_values, request), self._names)
+                if problem:
+                    self._log_once(py_spy.StackError("attributes", problem), rank)
+            except (OSError, ValueError) as error:
+                self._log_once(py_spy.StackError("attributes", "memory of the process: %s" % error), rank)
         for name in self._names:
             for thread in threads:
                 value = value_in(thread, name) if name not in values else None
@@ -265,6 +269,44 @@ class WatchedSampler(Sampler):
         elapsed = min(WINDOW_S, now - self._began)
         spent = sum(cost for _, cost in self._costs)
         self.context.shared["watch_cpu_pct"] = round(100.0 * spent / elapsed, 2) if elapsed > 0 else 0.0
+
+
+def read_values(procfs: "ProcFs", pid: int, request: "Any") -> "list[Any]":
+    """[{name: value}, problem or None] of [names, threads]: attributes, and variables that nested functions use, too.
+
+    In a child, if the process is of another user; `threads` are the values of `py_spy.ThreadValues`.
+    """
+    names, listed = request
+    threads = py_spy.ThreadValues.restored(listed).threads()
+    values: "Fields" = {}
+    try:
+        with objects.ObjectMemory(procfs, pid) as memory:
+            for thread in threads:
+                _open_cells(thread, memory)
+            for name in names:
+                if "." in name:
+                    values[name] = attribute_in(threads, memory, name)
+                else:
+                    having = (value_in(thread, name) for thread in threads)
+                    values[name] = next((value for value in having if value is not None), None)
+    except objects.Unreadable as error:
+        return [values, str(error)]
+    return [values, None]
+
+
+def checked(answer: "Any", names: "Sequence[str]") -> "tuple[Fields, str | None]":
+    """The values and the problem in an answer of `read_values`, which a child may have made up. Raises ValueError."""
+    values, problem = as_fields(answer, 2)
+    if not isinstance(values, dict) or not set(names).issuperset(values):
+        raise ValueError("invalid answer")
+    fields = {name: _checked(value) for name, value in values.items() if value is not None}
+    return fields, None if problem is None else printable(as_text(problem, 300), 300)
+
+
+def _checked(value: "Any") -> "int | float | str":
+    if (type(value) is int and -_INT64 <= value < _INT64) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return printable(as_text(value, _MAX_TEXT), _MAX_TEXT)
 
 
 def value_in(thread: "py_spy.PythonThread", name: str) -> "int | float | str | None":

@@ -15,11 +15,12 @@ from ..agent.binaries import PY_SPY
 from ..clocks import stamps
 from ..comms.collect import CollectivesReader, CollectivesRequest
 from ..proc.activity import ProcessState, describe_exit, state_of
+from ..proc.apart import as_fields
+from ..proc.memory_readers import MemoryReaders
 from ..proc.procfs import GONE, ProcFs
-from . import py_spy, tasks
+from . import call_memory, py_spy, task_values
 from .capture_targets import Target, new_children, peer_targets, targets_of
 from .connections import BadEnds, connections, parse_ends
-from .objects import Unreadable
 from .py_spy import StackError
 from .readers import SourceLines, StackReader
 from .thread_waits import ThreadWaits, ancestors
@@ -136,6 +137,9 @@ class Capture(object):
         if request.only is None:
             self.targets += new_children(self._procfs, seen.ranks if seen is not None else (), self.targets, pids)
         self.targets += peer_targets(self._procfs, request, self.targets)
+        self._memory = MemoryReaders(
+            self._procfs, (call_memory.read, task_values.read), [target.pid for target in self.targets]
+        )
         self._waits: "ThreadWaits | None" = None
         self._captured_ranks = [rank for rank in ranks if jobs is None or rank.job in jobs]
         self._paths: "dict[tuple[Frame, ...], int]" = {}  # frames → number of the path, which has been sent
@@ -150,6 +154,7 @@ class Capture(object):
             return self._run()
         finally:
             self._parsers.close()
+            self._memory.close()
 
     def _run(self) -> "Fields":
         request = self.request
@@ -166,7 +171,7 @@ class Capture(object):
             if is_last:
                 self._start_collectives()
             # in the first and the last sample: progress is the difference
-            self._waits = ThreadWaits(self._procfs, self._pids) if is_last or number == 0 else None
+            self._waits = ThreadWaits(self._procfs, self._pids, self._memory) if is_last or number == 0 else None
             self._read_all(number, slot)
         self._post_connections()
         self._read_native(len(spreads))
@@ -278,16 +283,17 @@ class Capture(object):
 
     def _add_tasks(self, target: "Target", threads: "list[PythonThread]") -> None:
         """Read the tasks of every thread that runs an event loop; none where the process cannot be read so."""
-        if not any(thread.loop for thread in threads):
+        looping = [thread for thread in threads if thread.loop]
+        if not looping:
             return
+        leads = [[list(lead) for lead in thread.loop] for thread in looping]
         try:
-            with tasks.TaskMemory(self._procfs, target.pid) as memory:
-                for thread in threads:
-                    members = memory.tasks(thread.loop) if thread.loop else None
-                    if members is not None:
-                        with self._lock:  # of the files that were read so far
-                            thread.tasks = tasks.to_fields(members, lambda frames: self._encode(target.pid, frames))
-        except Unreadable:
+            answers = self._memory.read(target.pid, task_values.read, leads, self.request.deadline)
+            for thread, values in zip(looping, as_fields(answers, len(looping)) if answers else ()):  # noqa: B905
+                if values is not None:
+                    with self._lock:  # of the files that were read so far
+                        thread.tasks = task_values.to_fields(values, lambda frames: self._encode(target.pid, frames))
+        except (OSError, ValueError):
             pass
 
     def _encode(self, pid: int, frames: "Sequence[Frame]") -> "list[Fields]":

@@ -16,7 +16,9 @@ import time
 
 from ..agent import commands
 from ..agent.requests import RequestError
-from ..proc import programs
+from ..proc import limited, programs
+from ..proc.apart import as_fields, as_number, as_text
+from ..proc.memory_readers import MemoryReaders
 from ..proc.procfs import ProcFs, printable
 from ..proc.symbols import BadImage, find_symbol
 from ..proc.user_files import RightsOf
@@ -43,7 +45,11 @@ _PAGE = 4096
 _LOWEST, _HIGHEST = 0x200000000000, 0x400000000000
 _LIBC = re.compile(rb"/(?:libc[.-][^/]*so[^/]*|ld-musl[^/]*)$")
 _PYTHON = re.compile(rb"/(?:libpython|python|pypy)[^/]*$")
-_DONE = re.compile(rb"gconsole call (-?\d+)")
+_DONE = re.compile(rb"gconsole call (-?[0-9]{1,4})\b")
+#: What is called: one of libc, then those of Python.
+_FUNCTIONS = (b"mmap", b"Py_AddPendingCall", b"PyRun_SimpleString")
+#: Characters of a problem of gdb; of the place, the type and the text of a result.
+MAX_PROBLEM, _LONGEST = 300, (300, 100, RESULT_BYTES)
 #: Calls of one process that timed out; CPython has room for 32 until its main thread executes bytecode.
 _MOST_TIMEOUTS = 8
 _timeouts: "dict[tuple[int, int], int]" = {}
@@ -61,16 +67,24 @@ def run_eval(agent: "Agent", args: "Fields") -> "Fields":
     if _timeouts.get((pid, ticks), 0) >= _MOST_TIMEOUTS:
         raise RequestError("eval_pending", "%d calls wait for the main thread of pid %d" % (_MOST_TIMEOUTS, pid))
     wait_s = min(MOST_WAIT_S, max(0.1, float(args["timeout_s"])))
-    address = _free_address(procfs.maps(pid))
+    memory = MemoryReaders(procfs, (read_addresses, read_result), (pid,), GDB_S)
+    try:
+        return _evaluated(agent, memory, pid, ticks, text, wait_s)
+    finally:
+        memory.close()
+
+
+def _evaluated(agent: "Agent", memory: "MemoryReaders", pid: int, ticks: int, text: str, wait_s: float) -> "Fields":
+    address, addresses = _addresses(memory, pid)
     source = _source(text, time.time() + wait_s + GDB_S, address)
     agent.outbox.post([("log", {"source": "agent", "severity": "warning",
                                 "text": "an expression is evaluated in pid %d" % pid})])  # fmt: skip
-    paused_s = _register(procfs, pid, address, source)
+    paused_s = _register(pid, _script(addresses, address, source))
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
-        result = _result(pid, address + PROGRAM_BYTES)
+        result = _result(memory, pid, address + PROGRAM_BYTES)
         if result is not None:
-            return dict(_parsed(result), paused_s=paused_s)
+            return dict(result, paused_s=paused_s)
         time.sleep(POLL_S)
     _cancel(pid, address)
     _timeouts[pid, ticks] = _timeouts.get((pid, ticks), 0) + 1
@@ -99,54 +113,94 @@ def _require_rank(agent: "Agent", procfs: "ProcFs", pid: int, ticks: int) -> Non
         raise RequestError("not_running", "pid %d is stopped, ended or hangs in the kernel" % pid)
 
 
-def _register(procfs: "ProcFs", pid: int, address: int, source: bytes) -> float:
+def _register(pid: int, script: bytes) -> float:
     """Register the program in the process; seconds for which it was paused at most. Raises RequestError."""
-    addresses = _addresses(procfs, pid)
-    script = _script(addresses, address, source)
     began = time.monotonic()
     try:
+        user = RightsOf.of_process(ProcFs(), pid)
         status, out, err = commands.run_apart(
-            "gdb_call", GDB_S, pid=pid, given=script, user=RightsOf.of_process(procfs, pid), may_trace=False,
+            "gdb_call", GDB_S, pid=pid, given=script, user=user, may_trace=False,
             env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
         )  # fmt: skip
+        took_s = time.monotonic() - began
+        answer = limited.call(lambda: _outcome(out, err)) if user.is_other else _outcome(out, err)
+        called, refused, problem = as_fields(answer, 3)
+        problem = printable(as_text(problem, MAX_PROBLEM), MAX_PROBLEM)
     except commands.CommandTimeout:
         raise RequestError("no_debugger", "gdb did not finish within %.0f s" % GDB_S)
-    except OSError as error:
+    except (KeyError, OSError, ValueError) as error:
         raise RequestError("no_debugger", "gdb cannot be run: %s" % error)
-    took_s = time.monotonic() - began
-    done = _DONE.search(out)
-    if done is None:
-        lines = [line for line in err.decode("utf-8", "replace").splitlines() if not line.startswith("warning")]
-        refused = [line for line in lines if "not permitted" in line]
-        text = printable((refused or lines or ["exit status %s" % status])[-1], 300)
+    if called is None:
         try_ = "kernel.yama.ptrace_scope, or the capabilities of a container, may forbid to trace" if refused else ""
+        text = problem or "exit status %s" % status
         raise RequestError("no_permission" if refused else "debugger_failed", "gdb: %s" % text, try_)
-    if int(done.group(1)) != 0:
+    if called != 0:
         raise RequestError("eval_pending", "the process has too many pending calls")
     return took_s
 
 
-def _addresses(procfs: "ProcFs", pid: int) -> "dict[bytes, int]":
-    """Addresses of the functions to call, from the symbol tables in memory. Raises RequestError."""
+def _outcome(out: bytes, err: bytes) -> "list[Any]":
+    """[what the call returned or None, whether tracing was refused, the problem] of the output of gdb."""
+    done = _DONE.search(out)
+    lines = [line for line in err.decode("utf-8", "replace").splitlines() if not line.startswith("warning")]
+    refused = [line for line in lines if "not permitted" in line]
+    called = None if done is None else int(done.group(1))
+    return [called, bool(refused), printable((refused or lines or [""])[-1], MAX_PROBLEM)]
+
+
+def _addresses(memory: "MemoryReaders", pid: int) -> "tuple[int, dict[bytes, int]]":
+    """(where the program can be mapped, addresses of the functions to call). Raises RequestError."""
+    places = [random.randrange(_LOWEST, _HIGHEST, _PAGE) for _ in range(100)]
+    try:
+        index, functions = as_fields(memory.read(pid, read_addresses, places), 2)
+        numbers = dict(zip(_FUNCTIONS, as_fields(functions, len(_FUNCTIONS))))  # noqa: B905 - Python 3.6
+        addresses = {name: as_number(address, 1 << 56) for name, address in numbers.items() if address is not None}
+        place = None if index is None else places[as_number(index, len(places))]
+    except (OSError, ValueError) as error:
+        raise RequestError("gone", "the memory of pid %d cannot be read: %s" % (pid, error))
+    for name in _FUNCTIONS:
+        if name not in addresses:
+            raise RequestError("unsupported", "%s was not found in pid %d" % (name.decode(), pid))
+    if place is None:
+        raise RequestError("unsupported", "no free address")
+    return place, addresses
+
+
+def read_addresses(procfs: "ProcFs", pid: int, places: "Any") -> "list[Any]":
+    """[index of a place where nothing is mapped or None, addresses of `_FUNCTIONS` or None]; in a child, see `apart`.
+
+    They are taken from the symbol tables in memory. Raises OSError and ValueError.
+    """
+    maps = procfs.maps(pid).splitlines()
     images: "dict[bytes, int]" = {}
-    for line in procfs.maps(pid).splitlines():
+    taken: "list[tuple[int, ...]]" = []
+    for line in maps:
         words = line.split(None, 5)
+        if words:
+            taken.append(tuple(int(part, 16) for part in words[0].split(b"-")))
         if len(words) == 6 and (_LIBC.search(words[5]) or _PYTHON.search(words[5])):
-            images.setdefault(words[5], int(words[0].split(b"-")[0], 16))
+            images.setdefault(words[5], taken[-1][0])
+    size = PROGRAM_BYTES + RESULT_BYTES
+    free = (index for index, place in enumerate(places)
+            if not any(begin < place + size and place < end for begin, end in taken))  # fmt: skip
+    fd = procfs.open(pid, "mem")
+    try:
+        return [next(free, None), _functions(fd, images)]
+    finally:
+        procfs.release(fd)
+
+
+def _functions(fd: int, images: "dict[bytes, int]") -> "list[int | None]":
     addresses: "dict[bytes, int]" = {}
     for path, base in images.items():
-        wanted = (b"mmap",) if _LIBC.search(path) else (b"Py_AddPendingCall", b"PyRun_SimpleString")
-        for name in wanted:
+        for name in _FUNCTIONS[:1] if _LIBC.search(path) else _FUNCTIONS[1:]:
             try:
-                offset = find_symbol(lambda place, size: _read(pid, place, size), base, name)
-            except (BadImage, OSError):
+                offset = find_symbol(lambda place, size: os.pread(fd, size, place), base, name)
+            except (BadImage, OSError, OverflowError, struct.error):
                 continue
             if offset is not None:
                 addresses.setdefault(name, base + offset)
-    for name in (b"mmap", b"Py_AddPendingCall", b"PyRun_SimpleString"):
-        if name not in addresses:
-            raise RequestError("unsupported", "%s was not found in pid %d" % (name.decode(), pid))
-    return addresses
+    return [addresses.get(name) for name in _FUNCTIONS]
 
 
 def _script(addresses: "dict[bytes, int]", address: int, source: bytes) -> bytes:
@@ -182,25 +236,6 @@ def _source(text: str, until_s: float, address: int) -> bytes:
     return source
 
 
-def _free_address(maps: bytes) -> int:
-    """A random address where nothing is mapped."""
-    taken = [tuple(int(part, 16) for part in line.split(None, 1)[0].split(b"-")) for line in maps.splitlines() if line]
-    size = PROGRAM_BYTES + RESULT_BYTES
-    for _ in range(100):
-        address = random.randrange(_LOWEST, _HIGHEST, _PAGE)
-        if not any(begin < address + size and address < end for begin, end in taken):
-            return address
-    raise RequestError("unsupported", "no free address")
-
-
-def _read(pid: int, address: int, size: int) -> bytes:
-    fd = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(fd, size, address)
-    finally:
-        os.close(fd)
-
-
 def _cancel(pid: int, address: int) -> None:
     """Replace a program that has not started by an empty one. Raises RequestError."""
     try:
@@ -213,24 +248,40 @@ def _cancel(pid: int, address: int) -> None:
         raise RequestError("gone", "the expression cannot be cancelled: %s" % error)
 
 
-def _result(pid: int, address: int) -> "bytes | None":
-    """The result in the memory of the process; None as long as there is none. Raises RequestError."""
+def _result(memory: "MemoryReaders", pid: int, address: int) -> "Fields | None":
+    """The fields of the result in the memory of the process; None as long as there is none. Raises RequestError."""
     try:
-        header = _read(pid, address, eval_program.HEADER_BYTES)
+        answer = memory.read(pid, read_result, address)
+        if answer is None:
+            return None
+        is_value, *texts = as_fields(answer, 4)
+        place, kind, text = (as_text(part, longest) for part, longest in zip(texts, _LONGEST))  # noqa: B905
+    except (OSError, ValueError) as error:
+        raise RequestError("gone", "the result cannot be read: %s" % error)
+    return {
+        "outcome": "value" if is_value is True else "error", "place": printable(place, _LONGEST[0]) or None,
+        "type": printable(kind, _LONGEST[1]), "text": text,
+    }  # fmt: skip
+
+
+def read_result(procfs: "ProcFs", pid: int, address: "Any") -> "list[Any] | None":
+    """[whether it is a value, place, type, text] of a result, as far as the rank wrote such; None as long as there is
+    none. In a child, see `apart`. Raises OSError and ValueError."""
+    fd = procfs.open(pid, "mem")
+    try:
+        header = os.pread(fd, eval_program.HEADER_BYTES, address)
+        if len(header) != eval_program.HEADER_BYTES:
+            raise ValueError("its memory has changed")
         length, is_done = struct.unpack("<II", header)
         if is_done != 1:
             return None
-        return _read(pid, address + eval_program.HEADER_BYTES, min(length, RESULT_BYTES - eval_program.HEADER_BYTES))
-    except (OSError, struct.error, ValueError, OverflowError) as error:
-        raise RequestError("gone", "the result cannot be read: %s" % error)
+        most = RESULT_BYTES - eval_program.HEADER_BYTES
+        return _parsed(os.pread(fd, min(length, most), address + eval_program.HEADER_BYTES))
+    finally:
+        procfs.release(fd)
 
 
-def _parsed(data: bytes) -> "Fields":
-    """The fields of a result; the rank may have written anything."""
-    parts: "list[Any]" = data.decode("utf-8", "replace").split("\n", 3)
+def _parsed(data: bytes) -> "list[Any]":
+    parts: "list[str]" = data.decode("utf-8", "replace").split("\n", 3)
     outcome, place, kind, text = parts + [""] * (4 - len(parts))
-    is_value = outcome == "value"
-    return {
-        "outcome": "value" if is_value else "error", "place": printable(place, 300) or None,
-        "type": printable(kind, 100), "text": text,
-    }  # fmt: skip
+    return [outcome == "value", printable(place, _LONGEST[0]), printable(kind, _LONGEST[1]), text]

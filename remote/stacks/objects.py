@@ -74,16 +74,17 @@ class ObjectMemory(object):
         self._types: "dict[int, _Type]" = {}
         self._left = 0
         self._way: "list[tuple[int, int]]" = []  # (address, pointer that was there) of the way to a value
+        self._procfs = procfs
         try:
-            self._fd = os.open(procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = procfs.open(pid, "mem")
         except OSError as error:
-            raise Unreadable("memory of the process: %s" % error.strerror)
+            raise Unreadable("memory of the process: %s" % (error.strerror or "unreadable"))
 
     def __enter__(self) -> "ObjectMemory":
         return self
 
     def __exit__(self, *_: "Any") -> None:
-        os.close(self._fd)
+        self._procfs.release(self._fd)
 
     def value(self, address: int, attributes: "list[str]") -> "str | None":
         """What `attributes` lead to from the object at `address`, or it itself, as py-spy prints it; None if unknown.

@@ -178,14 +178,21 @@ def resume(procfs: "ProcFs", pid: int, start_ticks: int) -> None:
         time.sleep(0.01)
 
 
-class _Threads(object):
+class ThreadValues(object):
     """Threads as JSON has them."""
 
     def __init__(self, threads: "list[PythonThread]") -> None:
-        self.values = [[getattr(thread, name) for name in PythonThread.__slots__] for thread in threads]
+        self.values = [[_plain(getattr(thread, name)) for name in PythonThread.__slots__] for thread in threads]
+
+    @classmethod
+    def restored(cls, values: "Any") -> "ThreadValues":
+        """Of the values of another one."""
+        made = cls([])
+        made.values = values
+        return made
 
     def threads(self) -> "list[PythonThread]":
-        """The same as objects."""
+        """The same as objects, checked. Raises ValueError."""
         if not isinstance(self.values, list) or not 0 < len(self.values) <= MAX_THREADS:
             raise ValueError("invalid answer")
         return [self._thread(dict(zip(PythonThread.__slots__, apart.as_fields(values, 10)))) for values in self.values]  # noqa: B905
@@ -218,6 +225,11 @@ class _Threads(object):
         return thread
 
 
+def _plain(value: "Any") -> "Any":
+    """A value with lists in place of tuples, as JSON has them."""
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 #: Parsers of output by the tool that wrote it: (output, pid, names of variables) → threads.
 PARSERS: "dict[str, Callable[[bytes, int, frozenset[str]], list[PythonThread]]]" = {}
 
@@ -242,15 +254,15 @@ def _parsed(
         return PARSERS[tool](out, pid, names)
     data = json.dumps([tool, pid, sorted(names)]).encode("ascii") + b"\n" + out
     if parsers is None or user is None:
-        return limited.parse(_Threads, _parse_headed, data, True).threads()
-    return parsers.parse(user.key, 0, _Threads, data, deadline).threads()
+        return limited.parse(ThreadValues, _parse_headed, data, True).threads()
+    return parsers.parse(user.key, 0, ThreadValues, data, deadline).threads()
 
 
-def _parse_headed(data: bytes) -> "_Threads":
+def _parse_headed(data: bytes) -> "ThreadValues":
     """In a child: output behind a line of the agent. Raises ValueError."""
     head, _, out = data.partition(b"\n")
     tool, pid, names = json.loads(head.decode("ascii"))
-    return _Threads(PARSERS[tool](out, pid, frozenset(names)))
+    return ThreadValues(PARSERS[tool](out, pid, frozenset(names)))
 
 
 def parse(data: bytes, names: "frozenset[str]" = frozenset()) -> "list[PythonThread]":

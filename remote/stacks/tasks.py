@@ -8,7 +8,6 @@ Structures: Modules/_asynciomodule.c, Objects/setobject.c and genobject.c of CPy
 
 import re
 import struct
-import time
 
 from ..proc.procfs import printable
 from .coroutines import MAX_NAME, CoroutineMemory
@@ -16,7 +15,7 @@ from .objects import Unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, Sequence
+    from typing import Any, Iterator, Sequence
 
     from .coroutines import CoroutineFrame
     from .py_spy import Frame
@@ -411,22 +410,6 @@ class TaskMemory(CoroutineMemory):
         for task in tasks:
             if task.lock in holders and holders[task.lock] != task.address:
                 task.awaited.append(holders[task.lock])
-
-
-def to_fields(
-    tasks: "Sequence[Task]", encode: "Callable[[Sequence[Frame]], list[dict[str, Any]]]"
-) -> "list[dict[str, Any]]":
-    """The tasks as in a record, which refers to them by their position; `encode` makes frames those of a record."""
-    index_of = {task.address: index for index, task in enumerate(tasks)}
-    return [
-        {
-            "name": task.name, "frames": encode(task.as_frames()), "awaits": task.awaits, "fd": task.fd,
-            "wakes_in_s": None if task.wakes_at_s is None else round(max(0.0, task.wakes_at_s - time.monotonic()), 2),
-            "tasks": sorted({index_of[address] for address in task.awaited if address in index_of})[:MAX_AWAITED],
-            "is_main": task.is_main,
-        }
-        for task in tasks
-    ]  # fmt: skip
 
 
 def loop_variables(frames: "Sequence[dict[str, Any]]") -> "list[tuple[str, int]]":

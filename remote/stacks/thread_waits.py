@@ -7,16 +7,18 @@ in the kernel's list of an epoll descriptor. Nothing is stopped; what cannot be 
 
 import os
 import stat
-import struct
 import threading
 import time
+from itertools import islice
 
 from ..proc.activity import parse_syscall, pids_below
 from ..proc.cgroups import Cgroups
 from ..proc.last_run import LastRuns
+from ..proc.memory_readers import MemoryReaders
 from ..proc.net_tables import LISTENS, same_network, tcp_bytes, tcp_sockets, unix_peers
 from ..proc.procfs import GONE, printable
-from . import file_locks
+from . import call_memory, file_locks
+from .call_memory import EPOLLS, MAX_ENDS, MAX_PATH, POLLIN, POLLOUT, POLLS, SELECTS, is_read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,28 +33,18 @@ if TYPE_CHECKING:
 _READS = frozenset(("read", "pread64", "readv", "recvfrom", "recvmsg", "accept", "accept4"))
 _WRITES = frozenset(("write", "pwrite64", "writev", "sendto", "sendmsg", "sendfile", "connect"))
 _LOCKS = frozenset(("flock", "fcntl", "fsync"))
-_PATHS = frozenset(("openat", "newfstatat"))  # whose second argument is a path
-_POLLS, _SELECTS = frozenset(("poll", "ppoll")), frozenset(("select", "pselect6"))
-_EPOLLS = frozenset(("epoll_wait", "epoll_pwait", "epoll_pwait2"))
-#: Calls that end after a time, and the argument that points to it: a timespec, for select a timeval (see their pages).
-#: That of poll is a number.
-_TIMED = {"nanosleep": 0, "clock_nanosleep": 2, "futex": 3, "select": 4, "pselect6": 4}
 #: Calls whose time is counted from their begin.
 _RELATIVE = frozenset(("nanosleep", "poll"))
 _SLEEPS = frozenset(("nanosleep", "clock_nanosleep"))
 _MAX_SLEEP_S = 1e9
-_TIMER_ABSTIME, _FUTEX_COMMAND, _FUTEX_REALTIME, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 1, 0x7F, 256, 0, 9
 #: Calls of I/O threads, and the first letters of the names that torch and NCCL give to theirs.
-_SOCKET_CALLS = _EPOLLS | _POLLS | _SELECTS | frozenset(("recvfrom", "recvmsg", "read"))
+_SOCKET_CALLS = EPOLLS | POLLS | SELECTS | frozenset(("recvfrom", "recvmsg", "read"))
 _OF_COLLECTIVES = ("pt_", "NCCL", "nccl", "cuda")
-_POLLIN, _POLLOUT = 0x001, 0x004  # asm-generic/poll.h; the same in epoll
 _SHARED_MEMORY = ("/dev/shm/", "/memfd:")
 _P_PID = 1  # waitid(): `id` is a pid
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-#: Descriptors of one wait, and processes that hold one of its other ends.
-MAX_ENDS, MAX_HOLDERS = 32, 16
-_MAX_FDS = 1024  # FD_SETSIZE
-_MAX_PATH = 256
+#: Processes that hold one of the other ends of a wait.
+MAX_HOLDERS = 16
 #: TCP states (net/tcp_states.h) of a connection that is not established yet.
 _CONNECTING = ("02", "03")
 
@@ -80,7 +72,7 @@ class Holders(object):
                 if link.startswith(_SHARED_MEMORY) and len(held) > 1
             ]
         return [
-            {"kind": "memory", "path": printable(link, _MAX_PATH), "pids": sorted(set(held) - {pid})[:MAX_HOLDERS]}
+            {"kind": "memory", "path": printable(link, MAX_PATH), "pids": sorted(set(held) - {pid})[:MAX_HOLDERS]}
             for link, held in self._shared
             if pid in held
         ][:MAX_ENDS]
@@ -148,10 +140,14 @@ class SocketTables(object):
 
 
 class ThreadWaits(object):
-    """Reads what threads wait for, for one sample of a capture. `pids`: the processes that may hold the other ends."""
+    """Reads what threads wait for, for one sample of a capture. `pids`: the processes that may hold the other ends.
 
-    def __init__(self, procfs: "ProcFs", pids: "Iterable[int]") -> None:
+    `memory` reads what the arguments of their system calls point to.
+    """
+
+    def __init__(self, procfs: "ProcFs", pids: "Iterable[int]", memory: "MemoryReaders | None" = None) -> None:
         self._procfs = procfs
+        self._memory = memory or MemoryReaders(procfs, (call_memory.read,))
         self.holders = Holders(procfs, pids)
         self._tables = SocketTables(procfs)
         self._last_runs = LastRuns(procfs)
@@ -184,8 +180,9 @@ class ThreadWaits(object):
             "thread_slept_s": round(slept_s - before_s, 2) if slept_s is not None and slept_s > before_s else None,
         }
         if call is not None:
-            fields["waits_for"] = list(self._targets(pid, tid, call[0], call[1]))
-            left_s = self._time_left_s(pid, call[0], call[1])
+            memory = self._pointed_to(pid, call[0], call[1])
+            fields["waits_for"] = list(self._targets(pid, tid, call[0], call[1], memory))
+            left_s = memory.time_left_s(call[0], call[1])
             if left_s is not None and call[0] in _RELATIVE:
                 left_s -= slept_s or 0.0
             if left_s is not None and left_s < _MAX_SLEEP_S and self._call(pid, tid) == call:  # else it has ended
@@ -223,7 +220,8 @@ class ThreadWaits(object):
             call = self._call(pid, tid)
             if call is None or call[0] not in _SOCKET_CALLS or self._name(pid, tid).startswith(_OF_COLLECTIVES):
                 continue
-            for target in self._targets(pid, tid, call[0], call[1]):
+            memory = self._pointed_to(pid, call[0], call[1])
+            for target in self._targets(pid, tid, call[0], call[1], memory):
                 if target["kind"] in ("tcp", "unix", "listener"):
                     targets[target["fd"]] = target
         others = self.holders.shared_memory(pid)
@@ -257,88 +255,44 @@ class ThreadWaits(object):
         except (OSError, ValueError):
             return None
 
-    def _targets(self, pid: int, tid: int, call: str, args: "list[int]") -> "Iterator[Fields]":
+    def _pointed_to(self, pid: int, call: str, args: "list[int]") -> "call_memory.PointedTo":
+        """What the arguments of a call point to; nothing where it cannot be read."""
+        try:
+            is_needed = is_read(call, args)
+            return call_memory.PointedTo(self._memory.read(pid, call_memory.read, [call, args]) if is_needed else None)
+        except (OSError, ValueError):
+            return call_memory.PointedTo(None)
+
+    def _targets(
+        self, pid: int, tid: int, call: str, args: "list[int]", memory: "call_memory.PointedTo"
+    ) -> "Iterator[Fields]":
         if call in ("wait4", "waitid"):
             yield {"kind": "child", "pids": self._children(pid, tid, call, args)}
             return
-        if call in _PATHS:
-            path = self._memory(pid, args[1], _MAX_PATH).partition(b"\0")[0].decode("utf-8", "replace")
-            if path:
-                yield {"kind": "file", "direction": "any", "path": printable(path, _MAX_PATH)}
+        if memory.path:
+            yield {"kind": "file", "direction": "any", "path": memory.path}
             return
-        for fd, direction in list(self._ends(pid, call, args))[:MAX_ENDS]:
+        for fd, direction in islice(self._ends(pid, call, args, memory), MAX_ENDS):
             target = self._target(pid, fd, direction)
             if target is not None:
                 yield target
 
     # -- descriptors ------------------------------------------------------------------------------------------------
 
-    def _ends(self, pid: int, call: str, args: "list[int]") -> "Iterator[tuple[int, str]]":
+    def _ends(
+        self, pid: int, call: str, args: "list[int]", memory: "call_memory.PointedTo"
+    ) -> "Iterator[tuple[int, str]]":
         if call in _READS:
             yield args[0], "read"
         elif call in _WRITES:
             yield args[0], "write"
         elif call in _LOCKS:
             yield args[0], "lock"
-        elif call in _POLLS:
-            for end in self._polled(pid, args[0], args[1]):
-                yield end
-        elif call in _SELECTS:
-            for direction, address in (("read", args[1]), ("write", args[2])):
-                for fd in self._selected(pid, args[0], address):
-                    yield fd, direction
-        elif call in _EPOLLS:
+        elif call in EPOLLS:
             for end in self._epolled(pid, args[0]):
                 yield end
-
-    def _time_left_s(self, pid: int, call: str, args: "list[int]") -> "float | None":
-        """Seconds after which a sleep, or a wait for a lock, ends by itself at the latest; None: it has no limit."""
-        if call == "poll" and len(args) > 2:
-            timeout_ms = args[2] & 0xFFFFFFFF
-            return timeout_ms / 1e3 if 0 < timeout_ms < 1 << 31 else None  # negative: without a limit
-        if call not in _TIMED or len(args) < 6:
-            return None
-        clock, is_absolute, address = 1, False, args[_TIMED[call]]
-        if call == "clock_nanosleep":
-            clock, is_absolute = args[0], bool(args[1] & _TIMER_ABSTIME)
-        elif call == "futex":
-            operation = args[1] & _FUTEX_COMMAND
-            if operation not in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET):
-                return None  # the argument is not a time
-            clock, is_absolute = 0 if args[1] & _FUTEX_REALTIME else 1, operation == _FUTEX_WAIT_BITSET
-        elif call in _SELECTS and args[0]:
-            return None  # it waits for descriptors
-        data = self._memory(pid, address, struct.calcsize("=qq")) if address else b""
-        if clock not in (0, 1) or len(data) != struct.calcsize("=qq"):
-            return None
-        whole, fraction = struct.unpack("=qq", data)
-        seconds: float = whole + fraction / (1e6 if call == "select" else 1e9)
-        return seconds - time.clock_gettime(clock) if is_absolute else seconds
-
-    def _memory(self, pid: int, address: int, size: int) -> bytes:
-        try:
-            fd = os.open(self._procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            return os.pread(fd, size, address)
-        except (OSError, OverflowError):
-            return b""
-        finally:
-            os.close(fd)
-
-    def _polled(self, pid: int, address: int, count: int) -> "Iterator[tuple[int, str]]":
-        data = self._memory(pid, address, 8 * min(count, _MAX_FDS))
-        for fd, events, _ in struct.iter_unpack("=ihh", data[: len(data) // 8 * 8]):
-            if fd >= 0:
-                yield fd, "read" if events & _POLLIN or not events & _POLLOUT else "write"
-
-    def _selected(self, pid: int, count: int, address: int) -> "Iterator[int]":
-        data = self._memory(pid, address, (min(count, _MAX_FDS) + 7) // 8) if address else b""
-        for index, byte in enumerate(bytearray(data)):
-            for bit in range(8):
-                if byte >> bit & 1:
-                    yield 8 * index + bit
+        for end in memory.ends:
+            yield end
 
     def _epolled(self, pid: int, epoll: int) -> "Iterator[tuple[int, str]]":
         try:
@@ -349,7 +303,7 @@ class ThreadWaits(object):
             words = line.split()
             if len(words) > 3 and words[0] == b"tfd:" and words[1].isdigit():
                 events = int(words[3], 16)
-                yield int(words[1]), "read" if events & _POLLIN or not events & _POLLOUT else "write"
+                yield int(words[1]), "read" if events & POLLIN or not events & POLLOUT else "write"
 
     # -- what they lead to --------------------------------------------------------------------------------------------
 
@@ -380,7 +334,7 @@ class ThreadWaits(object):
             kind = "terminal"
         elif direction == "lock":
             pids = file_locks.holders(self._procfs, pid, fd)[:MAX_HOLDERS]
-        return {"kind": kind, "fd": fd, "direction": direction, "path": printable(link, _MAX_PATH), "pids": pids}
+        return {"kind": kind, "fd": fd, "direction": direction, "path": printable(link, MAX_PATH), "pids": pids}
 
     def _others(self, pid: int, link: str, direction: str) -> "list[int]":
         """The processes that can end the wait on a pipe: writers for a reader; holders of both ends if no others."""

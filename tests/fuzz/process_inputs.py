@@ -9,6 +9,7 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,10 +17,12 @@ import msgspec
 from gconsole.analysis.stacks.profiles import RankProfile
 from gconsole.session.export import foreign_traces
 from gconsole.session.format.layout import SessionError
+from gconsole_remote.agent.requests import RequestError
 from gconsole_remote.proc import apart, limited
 from gconsole_remote.proc.environ import EnvironReader, LiveEnviron
 from gconsole_remote.proc.process_reader import ProcessReader
-from gconsole_remote.stacks import profile, py_spy
+from gconsole_remote.samplers import locals as watched
+from gconsole_remote.stacks import call_memory, evaluate, profile, py_spy, task_values
 
 from .places import MemoryProcFs, folder_with
 
@@ -67,18 +70,36 @@ def read_child(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         values = limited._values(data)
         for answer in values if isinstance(values, list) else [values]:
-            value = apart._value(answer)
+            value = apart.value_of(answer)
             assert not isinstance(value, BaseException) or isinstance(value, OSError | ValueError)
             with contextlib.suppress(ValueError):
                 reading = ProcessReader(MemoryProcFs(), ["RANK"], ())._checked(value, LiveEnviron(1, 2))
                 assert json.dumps([reading.argv, reading.env]).encode()
+            _check_memory_answers(value)
     with contextlib.suppress(ValueError):
-        restored: Any = limited._restored(py_spy._Threads, data)
+        restored: Any = limited._restored(py_spy.ThreadValues, data)
         if not hasattr(restored, "values"):
             return
         for thread in restored.threads():
             assert all(len(function) <= 256 and len(file) <= 512 for function, file, _, _ in thread.frames)
             json.dumps([thread.name, thread.frames, thread.locals], ensure_ascii=False).encode()
+
+
+def _check_memory_answers(value: Any) -> None:
+    """The answers of children that read memory."""
+    with contextlib.suppress(ValueError):
+        assert all(len(fields["tasks"]) <= 16 for fields in task_values.to_fields(value, list))
+    with contextlib.suppress(ValueError):
+        pointed = call_memory.PointedTo(value)
+        assert pointed.path.isprintable()
+        pointed.time_left_s("pselect6", [0] * 6)
+    with contextlib.suppress(ValueError):
+        values, problem = watched.checked(value, ["step"])
+        json.dumps([values, problem], ensure_ascii=False, allow_nan=False).encode()
+    memory: Any = SimpleNamespace(read=lambda *_: value)
+    for check in (evaluate._addresses, lambda memory, pid: evaluate._result(memory, pid, 0)):
+        with contextlib.suppress(RequestError):
+            check(memory, PID)
 
 
 def child_seeds() -> list[bytes]:
@@ -97,6 +118,9 @@ def child_seeds() -> list[bytes]:
     reading = [["python3", "train.py"], {"RANK": "0"}, True, [4096, 77, {"RANK": "1"}]]
     return [
         json.dumps({"values": [thread, thread]}).encode(), json.dumps([[0, reading], [2, None], [-1, None]]).encode(),
+        json.dumps([[0, [["t", [["f", "/x", 3, False]], "Future", 5, 1e5, [0], True]]]]).encode(),
+        json.dumps([[0, ["/x", [[5, "read"]], [1, 2]]], [0, [{"step": 1}, None]], [0, [True, "/x:3 f", "int", "6"]],
+                    [0, [5, [1, 2, 3]]]]).encode(),
         b'"text"', json.dumps([[0, [None, None, False, [None, None, None]]]]).encode(),
     ]  # fmt: skip
 

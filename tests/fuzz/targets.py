@@ -32,6 +32,7 @@ from gconsole_remote.gateway import frames as remote_frames
 from gconsole_remote.stacks import py_spy, pystack
 
 from .conversation import CAPTURE, HELLO, FuzzedConversation
+from .memory_inputs import objects_seeds, read_objects
 from .node_inputs import NODE_INPUTS
 from .places import folder_with, in_this_process, scratch
 from .process_inputs import PROCESS_INPUTS
@@ -367,6 +368,7 @@ TARGETS = {
         Target("parquet", "Parquet of an untrusted session", read_parquet, parquet_seeds, most=32_768),
         Target("import", "a session as JSON or NDJSON, imported", read_import, _import_seeds),
         Target("meta", "session.json, and clock probe packets", read_meta, _meta_seeds, most=4_096),
+        Target("objects", "objects in the memory of a process", read_objects, objects_seeds),
         *(Target(name, *parts, most=8_192) for name, parts in (NODE_INPUTS | PROCESS_INPUTS).items()),
     )
 }

@@ -146,7 +146,7 @@ def test_answer_of_a_child_that_was_taken_over_is_refused(answer: object) -> Non
 
 @pytest.mark.parametrize("answer", [1, [0], [0, 1, 2], ["0", 1], [1 << 40, None], [True, None]])
 def test_outcome_of_a_child_that_was_taken_over_is_an_error(answer: object) -> None:
-    assert isinstance(apart._value(answer), ValueError)
+    assert isinstance(apart.value_of(answer), ValueError)
 
 
 def test_children_may_open_nothing_but_what_they_were_given(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ GOOD = [[True, [["step", "/x", 3, False]], False, [], [], "t", [], 1, None, 1]]
     ],
 )  # fmt: skip
 def test_threads_of_a_child_that_was_taken_over_are_refused(place: tuple[int, ...], value: object) -> None:
-    answer = py_spy._Threads([])
+    answer = py_spy.ThreadValues([])
     answer.values = json.loads(json.dumps(GOOD))
     assert answer.threads()[0].frames == (("step", "/x", 3, False),)
     if place:

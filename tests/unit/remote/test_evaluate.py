@@ -199,7 +199,8 @@ def test_commands_for_the_debugger_have_no_text_of_a_user() -> None:
 
 def test_result_that_a_rank_made_up_has_bounded_fields() -> None:
     for data in (b"", b"\xff\xfe", b"value", b"value\n" + b"p" * 9999 + b"\n" + b"t" * 9999 + b"\n\x1b[2J"):
-        fields = evaluate._parsed(data)
+        memory = SimpleNamespace(read=lambda *_, data=data: evaluate._parsed(data))
+        fields = evaluate._result(memory, 1, 2)
         assert fields["outcome"] in ("value", "error")
         assert len(fields["place"] or "") <= 300
         assert len(fields["type"]) <= 100

@@ -10,7 +10,7 @@ from live_ranks import PY_SPY, capture, main_thread
 from test_stacks_python_versions import interpreters
 
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.stacks import coroutines, py_spy, tasks
+from gconsole_remote.stacks import coroutines, py_spy, task_values, tasks
 
 JOB = """
 import asyncio, socket, sys, threading
@@ -273,7 +273,7 @@ def test_any_memory_gives_tasks_within_bounds_or_none_and_no_exception(ranks, tm
             memory._types.clear()
             memory._codes.clear()
             read = memory.tasks(loop)
-            fields = tasks.to_fields(read or [], lambda frames: list(frames))
+            fields = task_values.to_fields(task_values._values(read or []), lambda frames: list(frames))
             assert len(fields) <= tasks.MAX_TASKS
             for field in fields:
                 assert len(field["frames"]) <= tasks.MAX_DEPTH and len(field["tasks"]) <= tasks.MAX_AWAITED

@@ -1,0 +1,141 @@
+"""Children that read and parse the memory of processes of other users, for many requests: privilege separation.
+
+An agent that is root opens the memory; children without rights (`limited`), each for processes of one user, read and
+parse it, and answer with values as JSON has them, which the caller checks. Memory of processes of the agent's own user
+is read in the agent itself.
+"""
+
+import json
+import os
+import threading
+import time
+
+from . import apart, limited
+from .user_files import RightsOf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable, Sequence
+
+    from .procfs import ProcFs
+
+    Function = Callable[[ProcFs, int, Any], Any]
+
+#: Files of a process that a child has open: maps, for the version of its Python, beside its memory.
+NAMES = ("maps", "mem")
+#: Processes per child, and seconds of one request, after which the process is not read again.
+BATCH, REQUEST_S = 32, 3.0
+
+
+class MemoryReaders(object):
+    """Reads the memory of some processes for a capture, or a round of reads. To be closed.
+
+    `functions` take /proc, a pid and a request, both as JSON has them; `pids` are those that will probably be read.
+    """
+
+    def __init__(
+        self, procfs: "ProcFs", functions: "Sequence[Function]", pids: "Iterable[int]" = (), most_s: float = REQUEST_S
+    ) -> None:
+        self._procfs, self._functions, self._pids, self._most_s = procfs, tuple(functions), list(pids), most_s
+        self._lock = threading.Lock()
+        self._users: "dict[int, Any] | None" = None  # by pid, when the first one of another user was read
+        self._children: "dict[tuple[Any, int], _Child]" = {}
+        self._failed: "set[int]" = set()
+
+    def read(self, pid: int, function: "Function", request: "Any" = None, deadline: "float | None" = None) -> "Any":
+        """What a function returns for a process, not to be trusted. Raises OSError and ValueError.
+
+        `deadline` is time.monotonic().
+        """
+        user = self._user_of(pid) if os.geteuid() == 0 else None
+        if user is None or not user.is_other:
+            return function(self._procfs, pid, request)
+        if pid in self._failed:
+            raise ValueError("its memory could not be read before")
+        latest = time.monotonic() + self._most_s
+        try:
+            child = self._child_of(pid, user.key)
+            answer = child.read(pid, self._functions.index(function), request, min(latest, deadline or latest))
+        except ValueError:
+            self._failed.add(pid)
+            raise
+        value = apart.value_of(answer)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    def close(self) -> None:
+        """End all children."""
+        with self._lock:
+            children = set(self._children.values())
+            self._children = {}
+        for child in children:
+            child.close()
+
+    def _child_of(self, pid: int, key: "Any") -> "_Child":
+        with self._lock:
+            child = self._children.get((key, pid))
+            if child is None:
+                if self._users is None:
+                    self._users = {other: self._key_of(other) for other in self._pids}
+                others = [
+                    other for other, user in self._users.items()
+                    if user == key and other != pid and (key, other) not in self._children
+                ]  # fmt: skip
+                pids = [pid] + others[: BATCH - 1]
+                child = _Child(self._procfs, self._functions, pids, lambda pid: self._key_of(pid) == key)
+                self._children.update(((key, other), child) for other in pids)
+            return child
+
+    def _key_of(self, pid: int) -> "Any":
+        try:
+            return self._user_of(pid).key
+        except (OSError, ValueError):
+            return None
+
+    def _user_of(self, pid: int) -> "RightsOf":
+        try:
+            return RightsOf.of_process(self._procfs, pid)
+        except KeyError:
+            raise ValueError("the user is not known")
+
+
+class _Child(object):
+    """One child, with open files of processes of one user."""
+
+    def __init__(
+        self, procfs: "ProcFs", functions: "Sequence[Function]", pids: "list[int]", is_of_user: "Callable[[int], bool]"
+    ) -> None:
+        self._procfs, self._functions, self._pids, self._is_of_user = procfs, functions, pids, is_of_user
+        self._files = apart.OpenedFiles(procfs)
+        self._parser = limited.Parser([self._answering(function) for function in functions], self._hold)
+
+    def read(self, pid: int, number: int, request: "Any", deadline: float) -> "Any":
+        data = json.dumps([pid, request]).encode("ascii")
+        return getattr(self._parser.parse(number, _Answer, data, deadline), "values", None)
+
+    def close(self) -> None:
+        self._parser.close()
+
+    def _hold(self) -> "list[int]":
+        self._files = apart.OpenedFiles(self._procfs)
+        for pid in self._pids:
+            if self._is_of_user(pid):
+                self._files.hold(pid, NAMES)
+        return self._files.descriptors
+
+    def _answering(self, function: "Function") -> "Callable[[bytes, float], _Answer]":
+        """The same function for the child: of bytes."""
+
+        def answer(data: bytes, _: float) -> "_Answer":
+            pid, request = json.loads(data.decode("ascii"))
+            return _Answer(apart.answer_of(lambda files, pid: function(files, pid, request), self._files, pid))
+
+        return answer
+
+
+class _Answer(object):
+    """[error number or 0, value]."""
+
+    def __init__(self, values: "list[Any]") -> None:
+        self.values: "Any" = values
