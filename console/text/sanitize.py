@@ -18,6 +18,25 @@ def printable(text: str) -> Printable:
     return Printable("".join(letter if letter.isprintable() else "·" for letter in text))
 
 
+#: Control characters except tab and line feed, C1, and bidirectional and invisible formatting characters.
+_STEERING: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
+def printable_document(text: str) -> Printable:
+    """A text of several lines and cells: control and formatting characters are replaced by "·", tabs are kept."""
+    return Printable(text) if text.isprintable() else Printable(_STEERING.sub("·", text))
+
+
+def printable_cells(text: str) -> Printable:
+    """A piece of a drawn line in as many cells: those characters of no width are left out, also tabs and line feeds."""
+    return Printable(text) if text.isprintable() else Printable(_STEERING.sub("", text.translate(_BREAKS)))
+
+
+_BREAKS: Final = {9: None, 10: None}
+
+
 def quoted_for_dot(text: str) -> str:
     """A quoted Graphviz string; a line break becomes `\\n`."""
     lines = (printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))

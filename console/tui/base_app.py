@@ -16,6 +16,7 @@ from .controllers.clipboard import ClipboardController, ClipboardTarget
 from .controllers.shutdown import ShutdownController
 from .controllers.theming import ThemeController
 from .controllers.typed_input import TypedInput
+from .screen_sink import install
 from .terminal_driver import terminal_driver_class
 from .theme.catalog import ThemeCatalog
 from .theme.themes import as_textual, theme_files
@@ -43,6 +44,7 @@ class BaseApp(App[None], inherit_bindings=False):
         picture_title: str = "gconsole",
         remembers_theme: bool = True,
     ) -> None:
+        install()
         # Textual turns colours grey for NO_COLOR; only with the terminal's own colours does it leave them out.
         super().__init__(terminal_driver_class(), ansi_color=True if "NO_COLOR" in os.environ else None)
         self.themes = ThemeController(self, themes or ThemeCatalog(), remembers=remembers_theme)

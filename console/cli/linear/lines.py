@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ...text.sanitize import Printable
+
 #: Characters of an input line; longer ones are cut.
 LONGEST_LINE: Final = 4_096
 
@@ -21,7 +23,7 @@ class LineWriter:
     """Writes lines to stdout in a thread, so that a stopped terminal does not delay the nodes."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Printable] | None] = queue.SimpleQueue()
         self._is_idle = threading.Event()
         self._is_idle.set()
         self.has_failed = False
@@ -33,7 +35,7 @@ class LineWriter:
         """Whether everything was written."""
         return self._is_idle.is_set()
 
-    def write(self, lines: Sequence[str]) -> None:
+    def write(self, lines: Sequence[Printable]) -> None:
         """Write these lines, each with its end."""
         if lines:
             self._is_idle.clear()

@@ -140,7 +140,7 @@ class _Session:
         return await self._input.read_secret(lambda: self._write([line]))
 
     def _write(self, lines: Sequence[str]) -> None:
-        self._output.write([without_secrets(printable(line)) for line in lines])
+        self._output.write([printable(without_secrets(line)) for line in lines])
 
 
 class _Snapshots:

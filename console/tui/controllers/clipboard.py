@@ -25,6 +25,7 @@ from textual.app import App
 
 from ...text import format
 from ...text.atomic_files import create_text
+from ...text.sanitize import Printable, printable_document
 from . import Controller
 
 
@@ -36,36 +37,38 @@ class ClipboardController(Controller):
 
     def copy(self, text: str, what: str) -> None:
         """Copy `text` and report how, or why it was not copied; `what` names it, e.g. "8 ranks"."""
-        size = len(text.encode())
+        copied = printable_document(text)  # a shell obeys what is pasted into it
+        size = len(copied.encode())
         chosen = plan(self._where, size)
         if chosen.refused:
             self._warn(f"{what} not copied: {chosen.refused}")
             return
-        self._put(text, chosen)
+        self._put(copied, chosen)
         done = f"{what} copied, {format.size(size)} ({describe(chosen, size)})"
         if chosen.tool is None:
             self._app.notify(done, timeout=3, markup=False)
         else:
-            self._app.run_worker(self._run_tool(chosen, text, done, what), name="copy")
+            self._app.run_worker(self._run_tool(chosen, copied, done, what), name="copy")
 
     def copy_selection(self, text: str) -> None:
         """Copy what is selected with the mouse or in an input line; only failures are reported."""
-        chosen = plan(self._where, len(text.encode()))
+        copied = printable_document(text)
+        chosen = plan(self._where, len(copied.encode()))
         if chosen.refused:
             self._warn(f"not copied: {chosen.refused}")
             return
-        self._put(text, chosen)
+        self._put(copied, chosen)
         if chosen.tool is not None:
-            self._app.run_worker(self._run_tool(chosen, text, "", "selection"), name="copy")
+            self._app.run_worker(self._run_tool(chosen, copied, "", "selection"), name="copy")
 
-    def _put(self, text: str, chosen: CopyPlan) -> None:
+    def _put(self, text: Printable, chosen: CopyPlan) -> None:
         """Send OSC 52 where planned; in any case set what Ctrl-V pastes into our own input lines."""
         if chosen.osc52:
             App.copy_to_clipboard(self._app, text)
         else:
             self._app._clipboard = text  # Textual has no setter without OSC 52
 
-    async def _run_tool(self, chosen: CopyPlan, text: str, done: str, what: str) -> None:
+    async def _run_tool(self, chosen: CopyPlan, text: Printable, done: str, what: str) -> None:
         assert chosen.tool is not None
         problem = await asyncio.to_thread(run_tool, chosen.tool, text)
         if problem:
@@ -127,7 +130,7 @@ def find_tool(environ: Mapping[str, str] = os.environ) -> ClipboardTool | None:
     return None
 
 
-def run_tool(tool: ClipboardTool, text: str, timeout_s: float = TOOL_TIMEOUT_S) -> str:
+def run_tool(tool: ClipboardTool, text: Printable, timeout_s: float = TOOL_TIMEOUT_S) -> str:
     """Copy the text with the tool; returns its error, else "". Blocks until it ends.
 
     Its stderr goes to a file: xclip and wl-copy leave a child that owns the clipboard and would keep a pipe open.

@@ -21,6 +21,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from ...text.sanitize import Printable, printable
 from ..auth import TokenAuth
 from ..middleware import RequestMiddleware
 from ..problems import HttpProblemError
@@ -234,8 +235,13 @@ def _html(request: Request, name: str, status: int = 200, **values: str) -> Resp
 def _rejection(error: HttpProblemError) -> Response:
     headers = {**error.headers, "connection": "close"}
     hint = f"; {error.problem.try_}" if error.problem.try_ else ""
-    return PlainTextResponse(f"gconsole: {error.problem.text}{hint}\n", error.problem.status, headers)
+    return _text(printable(f"gconsole: {error.problem.text}{hint}"), error.problem.status, headers)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    return PlainTextResponse("not found\n", 404)
+    return _text(printable("not found"), 404)
+
+
+def _text(line: Printable, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """The only answers that are text: a person may read them in a terminal."""
+    return PlainTextResponse(f"{line}\n", status, headers)
