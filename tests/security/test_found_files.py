@@ -133,6 +133,19 @@ def test_file_that_changes_while_it_is_used_needs_another_agreement(
         load(str(file))
 
 
+@pytest.mark.parametrize("name", ["pip", "json", "gconsole", "sitecustomize"])
+def test_bundle_runs_no_module_of_the_working_directory(
+    folder: Path, env: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (tmp_path / "wheels").mkdir()
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = gconsole_in(folder, env | cache, "bundle", "--wheels", str(tmp_path / "wheels"))
+    assert done.returncode != 0, "the folder has no wheels"
+    assert b"pip could not fetch" in done.stderr + done.stdout
+    assert not (tmp_path / "ran").exists()
+
+
 def test_every_interpreter_is_started_without_the_working_directory_on_its_path() -> None:
     roots = [Path(next(iter(package.__path__))) for package in (gconsole, gconsole_remote)]
     lists = (

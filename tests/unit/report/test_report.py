@@ -3,6 +3,9 @@
 import msgspec
 import pytest
 
+from gconsole.analysis.health import health_findings
+from gconsole.analysis.health.state import HealthState
+from gconsole.config.sections import HealthConfig
 from gconsole.core.store import Store
 from gconsole.records import (
     AgentCost,
@@ -131,6 +134,16 @@ def test_unreachable_fleet_has_its_own_exit_code_despite_findings():
 def test_findings_set_the_exit_code_by_severity_or_id(finding: Finding, fail_on: tuple[str, ...], code: int):
     report = make_report(a_store(*a_node("n1"), finding))
     assert exit_code(report, fail_on) == code
+
+
+def test_reader_of_an_agent_that_failed_is_never_exit_code_0():
+    log = Log(node="n1", source="agent", severity="error", text="sampler processes failed: ValueError: ²", rx=1)
+    state = HealthState(60.0, 50.0)
+    state.add([log])
+    [draft] = health_findings(state, HealthConfig())
+    finding = Finding(id=draft.id, severity=draft.severity, confidence=draft.confidence, text=draft.text, first_seen=T0)
+    report = make_report(a_store(*a_node("n1"), *a_rank("n1", 0), *a_rank("n1", 1), finding))
+    assert (draft.id, exit_code(report)) == ("agent_error", 1)
 
 
 def test_finding_takes_precedence_over_partial_coverage_in_the_exit_code():
