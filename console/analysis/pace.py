@@ -1,4 +1,4 @@
-"""The pace of a job: the duration of its steps against its own earlier ones, from a watched step variable.
+"""The pace of a job: the duration of its steps against its own earlier ones.
 
 Steps are grouped into windows of a minute or longer. A window is slow if three quarters of its steps are: pauses, such
 as an evaluation or a checkpoint, are one long step each and do not make it slow.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from statistics import median, quantiles
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 #: Seconds and readings that one window has at least.
 WINDOW_S: Final = 60.0
@@ -31,6 +31,63 @@ class Slowdown(NamedTuple):
     since_s: float  # for at least this long
 
 
+class Pulse(NamedTuple):
+    """The steps of a job as a curve shows them that nobody prepared. Durations are in seconds."""
+
+    source: Literal["nic", "gpu"]
+    curve: str  # the traffic of node1
+    node: str  # whose ranks it shows
+    period_s: float  # of a step
+    age_s: float  # since the curve was last high
+    longest_pause_s: float  # between two pulses that followed each other
+    evidence: tuple[str, ...] = ()  # fields of records that the curve consists of
+
+
+class Slowness:
+    """Consecutive windows of a job, each with the duration of a step: whether it has become lastingly longer."""
+
+    def __init__(self) -> None:
+        self._warm_up = WARM_UP
+        self._earlier: deque[float] = deque(maxlen=MOST_EARLIER)  # medians
+        self._slow: list[float] = []  # medians of the consecutive slow windows up to now
+        self._slow_since_s = 0.0
+
+    @property
+    def earlier_s(self) -> float | None:
+        """Median of the windows that were not slow; None without one."""
+        return median(self._earlier) if self._earlier else None
+
+    def is_slow(self, fastest_s: float) -> bool:
+        """Whether a window is slow whose steps take at least this long."""
+        if len(self._earlier) < LEAST_EARLIER:
+            return False
+        return fastest_s >= max(SLOWER * median(self._earlier), ABOVE_SLOWEST * max(self._earlier))
+
+    def close(self, fastest_s: float, median_s: float, began_s: float) -> bool:
+        """Add a window that began at an instant, with the first quartile and the median of its steps; whether slow."""
+        if self._warm_up:
+            self._warm_up -= 1
+        elif self.is_slow(fastest_s):
+            if not self._slow:
+                self._slow_since_s = began_s
+            self._slow = [*self._slow, median_s][-MOST_EARLIER:]
+            return True
+        else:
+            self._earlier.extend((*self._slow, median_s))  # what ended by itself belongs to the job
+            self._slow = []
+        return False
+
+    def skip(self) -> None:
+        """A window that says nothing of the steps before it."""
+        self._slow = []
+
+    def slowdown(self, now_s: float) -> Slowdown | None:
+        """How much slower the job has become; None where it is not lastingly slower."""
+        if len(self._slow) < LASTING:
+            return None
+        return Slowdown(median(self._slow), median(self._earlier), now_s - self._slow_since_s)
+
+
 class Pace:
     """The steps of one rank."""
 
@@ -38,10 +95,7 @@ class Pace:
         self._last: tuple[int, float] | None = None  # (step, instant)
         self._window: list[float] = []  # durations of a step, by reading
         self._began_s = 0.0
-        self._warm_up = WARM_UP
-        self._earlier: deque[float] = deque(maxlen=MOST_EARLIER)  # medians
-        self._slow: list[float] = []  # medians of the consecutive slow windows up to now
-        self._slow_since_s = 0.0
+        self._slowness = Slowness()
 
     @property
     def newest_s(self) -> float:
@@ -57,28 +111,11 @@ class Pace:
             self._began_s = before[1]
         self._window.append((at_s - before[1]) / (step - before[0]))
         if at_s - self._began_s >= WINDOW_S and len(self._window) >= LEAST_READINGS:
-            self._close(self._window)
+            fastest_s = quantiles(self._window, n=4, method="inclusive")[0]
+            self._slowness.close(fastest_s, median(self._window), self._began_s)
             self._window = []
-
-    def _close(self, window: list[float]) -> None:
-        if self._warm_up:
-            self._warm_up -= 1
-        elif self._is_slow(quantiles(window, n=4, method="inclusive")[0]):
-            if not self._slow:
-                self._slow_since_s = self._began_s
-            self._slow = [*self._slow, median(window)][-MOST_EARLIER:]
-        else:
-            self._earlier.extend((*self._slow, median(window)))  # what ended by itself belongs to the job
-            self._slow = []
-
-    def _is_slow(self, fastest_s: float) -> bool:
-        if len(self._earlier) < LEAST_EARLIER:
-            return False
-        return fastest_s >= max(SLOWER * median(self._earlier), ABOVE_SLOWEST * max(self._earlier))
 
     @property
     def slowdown(self) -> Slowdown | None:
         """How much slower the job has become; None where it is not lastingly slower."""
-        if len(self._slow) < LASTING:
-            return None
-        return Slowdown(median(self._slow), median(self._earlier), self.newest_s - self._slow_since_s)
+        return self._slowness.slowdown(self.newest_s)

@@ -21,8 +21,9 @@ from .stacks.frame_models import FrameClass
 ProgressState = Literal[
     "progressing", "waiting", "stalled", "compiling", "checkpointing", "evaluating", "starting", "unknown"
 ]
-#: What a statement on progress comes from, cheapest first; `stacks` are light samples, a verdict is from a capture.
-Source = Literal["none", "steps", "connections", "gpu", "stacks", "verdict"]
+#: What a statement on progress comes from: a watched step, sequence numbers of the Flight Recorder, the rank's TCP
+#: connections, its GPU's traffic or power, its node's ports, light stack samples, a verdict on a capture.
+Source = Literal["none", "steps", "collectives", "connections", "gpu", "nic", "stacks", "verdict"]
 #: Activities that have a state of their own while a rank makes progress in them.
 _BUSY: Final[Mapping[FrameClass, ProgressState]] = {**ACTIVITIES}
 

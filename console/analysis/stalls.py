@@ -14,6 +14,7 @@ import msgspec
 
 from ..text.format import seconds
 from ..text.nodeset_fold import fold_numbers
+from .pace import Pulse
 
 #: A step may take this many times the job's median step.
 STEPS: Final = 3.0
@@ -49,6 +50,7 @@ class RankActivity(msgspec.Struct, frozen=True):
     quiet_s: float | None = None  # its data connections are silent for this long; 0.0: they are not; None: it has none
     is_patient: bool = False  # it starts, compiles or writes a checkpoint
     advances: bool | None = None  # its GPU exchanges data with others; None: unknown
+    pulse: Pulse | None = None  # the steps of its job in traffic or power; None: they do not show
 
 
 class Suspicion(msgspec.Struct, frozen=True):
@@ -62,6 +64,7 @@ class Suspicion(msgspec.Struct, frozen=True):
     is_slow: bool = False  # it does not stand still: its steps advance
     late: int | None = None  # the rank that the others wait for in each step, where one stands out
     measured: str = ""  # how often they wait for it, with error bars
+    evidence: tuple[str, ...] = ()  # fields of records that show it; (): those of watched steps or main threads
 
 
 def least_stall_s(ranks: Sequence[RankActivity], stall_s: float) -> float:
@@ -101,7 +104,19 @@ def _suspicion(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Su
     needed_s = max([least_s, *(READINGS * rank.read_every_s for rank in ranks)])
     if ages and min(ages) >= needed_s:
         return Suspicion(job, min(ages), (), f"the watched step has not changed for {seconds(min(ages))}")
-    return _held(job, ranks, least_s) if not ages else None
+    return None if ages else _held(job, ranks, least_s) or _stopped(job, ranks, least_s)
+
+
+def _stopped(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Suspicion | None:
+    """A job whose steps showed in the traffic of a node or the power of a GPU, which have been low since.
+
+    An evaluation or a checkpoint is such a pause, too.
+    """
+    pulse = next((rank.pulse for rank in ranks if rank.pulse is not None), None)
+    if pulse is None or pulse.age_s < max(least_s, STEPS * pulse.period_s, PAUSES * pulse.longest_pause_s):
+        return None
+    text = f"{pulse.curve}, high every {seconds(pulse.period_s)} before, has been low for {seconds(pulse.age_s)}"
+    return Suspicion(job, pulse.age_s, (), text, evidence=pulse.evidence)
 
 
 def _held(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Suspicion | None:

@@ -71,6 +71,11 @@ class Series:
         return rows * (len(self.metrics) * 4 * (FINE_SLOTS + 3 * self.coarse_slots) + 2 * self.coarse_slots + 8)
 
     @property
+    def newest_s(self) -> int | None:
+        """The newest second of any entity, of the console's clock; None without values."""
+        return None if self._now == _NEVER else self._now
+
+    @property
     def capacity(self) -> int:
         """Rows allocated."""
         return len(self._newest)

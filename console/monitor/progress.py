@@ -72,14 +72,17 @@ def _signs(
     made = store.steps.newest((rank.job, rank.attempt, rank.rank), 1) if rank.rank is not None else None
     is_own = made is not None and made[0] == (rank.pid, rank.start_ticks) and bool(made[1])
     step_age_s = (stat.mono - made[1][0].mono) / 1e9 if made is not None and is_own else None
-    if place is None:
-        return Signs(key, stat.t, stat.step, step_age_s, transfers=transfers)
     signs = signs_of(store)
+    shown = Signs(
+        key, stat.t, stat.step, step_age_s, transfers=transfers, collectives=signs.collectives(rank, stat.t),
+        pulse=signs.pulse(rank),
+    )  # fmt: skip
+    if place is None:
+        return shown
     facts = replace(signs.facts(key, place), activity=signs.activity(key, now, place, trained))
-    return Signs(
-        key, stat.t, stat.step, step_age_s, facts, (stat.t - place.sampled) / 1e9,
-        (place.sampled - place.path_since) / 1e9, place.samples, now.places,
-        0 if now.quiet_since is not None else place.moved_bytes, transfers,
+    return replace(
+        shown, place=facts, sampled_s=(stat.t - place.sampled) / 1e9, path_s=(place.sampled - place.path_since) / 1e9,
+        samples=place.samples, places=now.places, moved_bytes=0 if now.quiet_since is not None else place.moved_bytes,
     )  # fmt: skip
 
 

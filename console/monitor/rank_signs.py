@@ -4,24 +4,53 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary, proxy
 
 from ..analysis.late_rank import HORIZON_S, MOST_SAMPLES, PlaceSample
+from ..analysis.live_progress import CollectiveReads
+from ..analysis.pace import Pulse
 from ..analysis.places import Activity, PlaceFacts, place_facts
 from ..analysis.stacks.frames import Reader
 from ..analysis.stalls import JobKey
 from ..core.store import ProcessKey, RankNow, Store
-from ..records import Place
+from ..records import PgStatus, Place, Rank
 from .hang import hang_models
+from .job_clocks import JobClocks
 from .rank_gpus import gpu_figures
 
 #: ns. An older sample of a place says nothing of the present: nodes that cannot afford samples take them rarely.
 FRESH_NS: Final = 60_000_000_000
 #: Steps, or samples in a collective that moves data, from which a rank has trained: what it sets up later is no start.
 LEAST_TRAINED: Final = 3
+#: ns. Reads of a Flight Recorder that are closer are one: each group has a record of its own.
+LEAST_APART_NS: Final = 1_000_000_000
 #: Distinct stacks whose meaning is kept; nodes are untrusted.
 MOST_STACKS: Final = 16_384
+
+
+#: (node, pid, start_ticks)
+ReaderKey = tuple[str, int, int]
+
+
+class _Read(NamedTuple):
+    """The newest collective of each process group of a rank, in one read of its Flight Recorder."""
+
+    at: int  # CLOCK_REALTIME of the node, ns
+    groups: dict[tuple[str, str], int]
+
+
+def _add_read(reads: dict[ReaderKey, list[_Read]], group: PgStatus) -> None:
+    if group.source not in ("worker_server", "fr_dump") or group.status != "ok" or group.read_at is None:
+        return
+    completed, newest = group.last_completed_collective, group.last_enqueued_collective
+    newest = newest if completed is None else completed  # gloo completes none
+    if newest is None or group.process_group is None or group.pid is None or group.start_ticks is None:
+        return
+    of_rank = reads.setdefault((group.node, group.pid, group.start_ticks), [])
+    if not of_rank or group.read_at - of_rank[-1].at >= LEAST_APART_NS:
+        of_rank.append(_Read(group.read_at, {}))
+    of_rank[-1].groups[group.process_group] = newest
 
 
 class RankSigns:
@@ -35,6 +64,8 @@ class RankSigns:
         self._samples: dict[ProcessKey, deque[PlaceSample]] = {}
         self._exchanges: dict[ProcessKey, int] = {}  # samples in a collective that moved data
         self._store: Store = proxy(store)  # else a store would never be freed
+        self.clocks = JobClocks(store)
+        self._reads: tuple[int, dict[ReaderKey, list[_Read]]] = (-1, {})
 
     def facts(self, key: ProcessKey, place: Place) -> PlaceFacts:
         """The meaning of the place of a rank; the same one until it changes."""
@@ -54,6 +85,34 @@ class RankSigns:
         if job not in trained:
             trained[job] = self.has_trained(*job)
         return None if trained[job] else activity
+
+    def pulse(self, rank: Rank) -> Pulse | None:
+        """The steps of the job of a rank in a curve of its node; None where they do not show."""
+        clock = self.clocks.get((rank.job, rank.attempt))
+        pulse = clock.pulse if clock is not None else None
+        return pulse if pulse is not None and pulse.node == rank.node else None
+
+    def collectives(self, rank: Rank, now_ns: int) -> CollectiveReads | None:
+        """What the newest two reads of the Flight Recorder of a rank show; None if it was not read twice."""
+        reads = self._flight_reads().get((rank.node, rank.pid, rank.start_ticks), [])
+        if len(reads) < 2:
+            return None
+        before, after = reads[-2:]
+        gained = sum(
+            max(0, count - before.groups[name]) for name, count in after.groups.items() if name in before.groups
+        )
+        return CollectiveReads(gained, (after.at - before.at) / 1e9, (now_ns - after.at) / 1e9)
+
+    def _flight_reads(self) -> Mapping[ReaderKey, list[_Read]]:
+        """The newest reads of Flight Recorders by process, oldest first."""
+        version = self._store.captures.table.version
+        if self._reads[0] != version:
+            reads: dict[ReaderKey, list[_Read]] = {}
+            for capture in self._store.captures.values():
+                for group in capture.groups:
+                    _add_read(reads, group)
+            self._reads = (version, reads)
+        return self._reads[1]
 
     def samples(self, key: ProcessKey) -> Sequence[PlaceSample]:
         """The recent light samples of a rank, oldest first."""

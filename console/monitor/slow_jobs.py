@@ -12,12 +12,13 @@ import msgspec
 
 from ..analysis.finding import FindingDraft
 from ..analysis.late_rank import JobWaits, LateRank, PlaceSample, late_rank, late_text, waits_of
-from ..analysis.pace import Pace
+from ..analysis.pace import Pace, Slowdown
 from ..analysis.stalls import JobKey, Suspicion
 from ..core.store import ProcessKey, Store
 from ..records import Confidence
 from ..records.kinds import is_gone
 from ..text.format import seconds
+from .job_clocks import CurveClock
 from .rank_signs import signs_of
 
 #: Newest steps of a rank that are read at a time.
@@ -45,6 +46,7 @@ class SlowJobs:
         """The newest attempts of jobs that are slow, by name, but those in `stalled`."""
         jobs = self._jobs()
         newest = dict(sorted(jobs))  # by name
+        self._signs.clocks.read(job for job, entry in jobs.items() if entry.stepping is None)
         paces = {}
         for job, entry in sorted(jobs.items()):
             pace = None
@@ -52,12 +54,13 @@ class SlowJobs:
                 rank, process = entry.stepping
                 pace = paces[job, process] = self._paces.get((job, process)) or Pace()
                 self._read(pace, (*job, rank))
+            clock = self._signs.clocks.get(job)
             if job not in stalled and newest[job[0]] == job[1]:
                 late = late_rank(entry.samples)
                 if late is not None:
                     yield _late(job, late, self._step_s(job, entry))
                     continue
-                suspicion = _slower(job, pace) if pace is not None else None
+                suspicion = _slower(job, pace.slowdown) if pace is not None else _slower_by_clock(job, clock)
                 if suspicion is not None:
                     yield suspicion
         self._paces = paces
@@ -110,13 +113,23 @@ def _late(job: JobKey, late: LateRank, step_s: float | None) -> Suspicion:
     )  # fmt: skip
 
 
-def _slower(job: JobKey, pace: Pace) -> Suspicion | None:
-    slow = pace.slowdown
+def _slower(job: JobKey, slow: Slowdown | None) -> Suspicion | None:
     if slow is None:
         return None
     was, lasts = seconds(slow.earlier_s), seconds(slow.since_s)
     text = f"each step takes {seconds(slow.step_s)}, for {lasts} now; before it took {was}"
     return Suspicion(job, slow.since_s, (), text, is_slow=True)
+
+
+def _slower_by_clock(job: JobKey, clock: CurveClock | None) -> Suspicion | None:
+    if clock is None or clock.signal is None or clock.slowdown is None:
+        return None
+    slow, signal = clock.slowdown, clock.signal
+    text = (
+        f"steps take {slow.step_s / slow.earlier_s:.1f} times as long, for {seconds(slow.since_s)} now:"
+        f" {signal.curve} repeats every {seconds(slow.step_s)}, before every {seconds(slow.earlier_s)}"
+    )
+    return Suspicion(job, slow.since_s, (), text, is_slow=True, evidence=signal.evidence)
 
 
 def slow_findings(suspicion: Suspicion, verdict: FindingDraft | None) -> tuple[FindingDraft, ...] | None:
@@ -139,7 +152,8 @@ def slow_findings(suspicion: Suspicion, verdict: FindingDraft | None) -> tuple[F
     return (
         FindingDraft(
             id="slow", severity="warning", confidence="likely", culprits=(),
-            text=f"{suspicion.job[0]}: {suspicion.text}. No rank is consistently late.", evidence=("rank_stat.step",),
+            text=f"{suspicion.job[0]}: {suspicion.text}. No rank is consistently late.",
+            evidence=suspicion.evidence or ("rank_stat.step",),
             job=suspicion.job[0],
         ),
     )  # fmt: skip

@@ -207,6 +207,7 @@ class StallWatch:
             yield RankActivity(
                 rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._config.every_s,
                 **self._place(key, now, trained), advances=self._transfers(rank, transfers),
+                pulse=self._signs.pulse(rank),
             )  # fmt: skip
 
     def _transfers(self, rank: Rank, by_job: dict[JobKey, Mapping[int, bool | None]]) -> bool | None:
@@ -254,7 +255,7 @@ def _unread(suspicion: Suspicion) -> FindingDraft:
     return FindingDraft(
         id="job_stalled", severity="warning", confidence="possible", culprits=(),
         text=f"{suspicion.job[0]}: {suspicion.text}, and no stack of its ranks could be read.",
-        evidence=("rank_stat.ctx_switches_s 0", "rank_stat.proc_state"),
+        evidence=suspicion.evidence or ("rank_stat.ctx_switches_s 0", "rank_stat.proc_state"),
         victims=tuple(f"rank {rank}" for rank in suspicion.ranks),
         job=suspicion.job[0],
     )  # fmt: skip

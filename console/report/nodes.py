@@ -222,7 +222,7 @@ class RankLine(msgspec.Struct):
     state: str  # of its process: moving, idle, stopped, …
     progress: ProgressState | None  # progressing, waiting, stalled, compiling, …; None of a rank that has ended
     progress_evidence: str | None  # what it does, and since when
-    progress_source: Source | None  # steps, connections, gpu, stacks (light samples), verdict
+    progress_source: Source | None  # steps, collectives, connections, gpu, nic, stacks, verdict
     step: int | None
     source: str
     watched: dict[str, Watched] | None  # [watch] locals by name; None where none was read

@@ -1,0 +1,263 @@
+"""The period of a job's steps in a figure that is sampled once a second, such as the traffic of a port or power.
+
+Data that nobody prepared show the steps of a job: each one computes, then exchanges gradients. The autocorrelation of
+such a curve has a peak at every multiple of the period and a trough between them. The period is that one whose
+multiples and half multiples differ most; its error is at most 1 % from ten steps on, and 3 % from four on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import lru_cache
+from statistics import median
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .pace import WINDOW_S, Slowdown, Slowness
+
+#: Seconds. Shorter periods are not reported, and below `SAMPLED_S` they are not seen: two samples each are too few.
+LEAST_PERIOD_S: Final = 3.5
+SAMPLED_S: Final = 2.0
+#: Periods that a curve has at least.
+LEAST_PERIODS: Final = 4
+#: Seconds by which a window without a period grows, and after which it is dropped.
+GROWTH_S: Final = 15
+LONGEST_WINDOW_S: Final = 300
+#: Mean of the autocorrelation at the multiples, less that at the half multiples, from which a curve has a period. Noise
+#: reaches it in up to 8 % of the windows, so one window proves nothing.
+LEAST_SCORE: Final = 0.6
+#: Multiples of the period score alike: the shortest that scores this share of the best one is taken.
+AMONG_BEST: Final = 0.8
+#: Share of the mean that the standard deviation has at least, of power and of traffic. Traffic pauses while a step
+#: computes; with less contrast steps are shorter than a sample, whose sums repeat with another period.
+LEAST_CONTRAST: Final = 0.1
+WORK_CONTRAST: Final = 0.5
+SMOOTH: Final = (0.25, 0.5, 0.25)
+#: The autocorrelation is known at lags of so many parts of a sample, as the curve has no higher frequencies.
+PARTS: Final = 4
+#: Share of the highest value below which traffic pauses, and share of the periods of a curve that have such a pause of
+#: two samples: steps shorter than two seconds have none.
+LOW: Final = 0.3
+WITH_PAUSE: Final = 0.7
+#: Share of its samples that a curve may lack.
+MOST_UNKNOWN: Final = 0.1
+#: Relative distance of neighbouring candidates.
+GRID: Final = 0.004
+#: Consecutive windows whose periods agree within this factor make a steady clock.
+STEADY_WINDOWS: Final = 3
+STEADY: Final = 1.25
+#: A slow job moves as many bytes a step as before, within this factor: otherwise it does something else.
+SAME_WORK: Final = 1.4
+#: Autocorrelation at the earlier period above which a curve still has it.
+STILL_PERIODIC: Final = 0.3
+#: Height between the lowest and the highest value of a window above which a sample belongs to a pulse; of a curve that
+#: counts work, share of the highest: a later phase of a job may send a tenth, one that stands still sends nothing.
+PULSE: Final = 0.3
+WORK_PULSE: Final = 0.02
+
+Curve = NDArray[np.float32] | NDArray[np.float64]
+
+
+class Period(NamedTuple):
+    """The period of a curve in samples, and how clearly it shows: 0 to 2."""
+
+    length: float
+    score: float
+
+
+def period_of_curve(values: Curve, least_contrast: float = WORK_CONTRAST) -> Period | None:
+    """The period of a curve, NaN where it is unknown; None without one."""
+    correlation = _autocorrelation(values, least_contrast)
+    if correlation is None or len(values) < LEAST_PERIODS * LEAST_PERIOD_S:
+        return None
+    periods, multiples, halves, starts, counts = _combs(len(values))
+    lags = _lags(correlation)
+    peaks = np.add.reduceat(np.interp(multiples, lags, correlation), starts) / counts
+    troughs = np.add.reduceat(np.interp(halves, lags, correlation), starts) / counts
+    is_first = np.interp(periods, lags, correlation) >= STILL_PERIODIC  # half of a period has peaks, too, not this one
+    scores = np.where(is_first, peaks - troughs, 0.0)
+    if scores.max() < LEAST_SCORE:
+        return None
+    best = int(np.argmax(scores >= AMONG_BEST * scores.max()))
+    while best + 1 < len(scores) and scores[best + 1] >= scores[best]:
+        best += 1
+    length = _refined(correlation, float(periods[best]))
+    return Period(length, float(scores[best])) if length >= LEAST_PERIOD_S else None
+
+
+def _autocorrelation(values: Curve, least_contrast: float) -> NDArray[np.float64] | None:
+    """By lag in parts of a sample, up to half of the length; None of a curve that is unknown or flat."""
+    is_known = ~np.isnan(values)
+    count = len(values)
+    if count < 2 or is_known.mean() < 1 - MOST_UNKNOWN:
+        return None
+    instants = np.arange(count)
+    curve = np.interp(instants, instants[is_known], values[is_known].astype(np.float64))
+    if curve.std() < least_contrast * abs(curve.mean()) or not curve.any():
+        return None
+    curve = curve - np.polyval(np.polyfit(instants, curve, 1), instants)
+    curve = np.convolve(np.pad(curve, 1, "edge"), SMOOTH, "valid")  # else short pulses miss half of their multiples
+    spectrum = np.fft.rfft(curve, 2 * count)
+    products = np.fft.irfft(spectrum * np.conj(spectrum), 2 * count * PARTS)[: count // 2 * PARTS + 1]
+    if products[0] <= 0:
+        return None
+    correlation: NDArray[np.float64] = products / (count - _lags(products)) / (products[0] / count)
+    return correlation
+
+
+def _lags(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.arange(len(correlation)) / PARTS
+
+
+@lru_cache(maxsize=32)
+def _combs(
+    count: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.intp], NDArray[np.intp]]:
+    """Candidates of a curve of so many samples, their multiples and half multiples, where each begins, how many."""
+    low, high = np.log(SAMPLED_S), np.log(count / LEAST_PERIODS)
+    periods = np.exp(np.arange(low, high + GRID / 2, GRID))
+    counts = (count // 2 / periods).astype(np.intp)
+    starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    numbers = np.arange(counts.sum()) - np.repeat(starts, counts) + 1
+    lengths = np.repeat(periods, counts)
+    return periods, numbers * lengths, (numbers - 0.5) * lengths, starts, counts
+
+
+def _refined(correlation: NDArray[np.float64], period: float) -> float:
+    """The period by the furthest peak that is clear: peak after peak, each within a quarter of the period."""
+    length = period * PARTS
+    for number in range(1, int((len(correlation) - 2) / length) + 1):
+        first = round((number - 0.25) * length)
+        peak = first + int(np.argmax(correlation[first : round((number + 0.25) * length) + 1]))
+        if peak + 1 >= len(correlation) or correlation[peak] < STILL_PERIODIC:
+            break
+        before, top, after = correlation[peak - 1 : peak + 2]
+        bend = before - 2 * top + after
+        offset = 0.5 * (before - after) / bend if bend < 0 else 0.0
+        length = float((peak + min(0.5, max(-0.5, offset))) / number)
+    return length / PARTS
+
+
+def _pauses(curve: Curve, period: float) -> bool:
+    """Whether traffic pauses for two samples in most of its periods."""
+    with np.errstate(invalid="ignore"):
+        is_low = np.asarray(curve < LOW * np.nanquantile(curve, 0.98))
+    is_pause = is_low[1:] & is_low[:-1]
+    pauses = np.count_nonzero(is_pause[1:] & ~is_pause[:-1]) + int(is_pause[0])
+    return bool(pauses >= WITH_PAUSE * len(curve) / period)
+
+
+class _Window(NamedTuple):
+    """One stretch of a curve with a period, in seconds."""
+
+    period_s: float
+    work: float  # sum of the curve in one period
+    low: float
+    high: float
+
+
+class StepClock:
+    """The period of one curve over time: whether it goes on, and whether it has become lastingly longer.
+
+    `conserves`: the curve counts work, such as bytes, which a slow step has as much of as another one.
+    """
+
+    def __init__(self, *, conserves: bool) -> None:
+        self._conserves = conserves
+        self._contrast = WORK_CONTRAST if conserves else LEAST_CONTRAST
+        self._began_s: int | None = None  # of the open window
+        self._tried = 0  # its length when it had no period yet
+        self._windows: deque[_Window] = deque(maxlen=STEADY_WINDOWS)
+        self._slowness = Slowness()
+        self._work: deque[float] = deque(maxlen=240)  # of the windows that were not slow
+        self._pulse_s: int | None = None  # the second of the newest pulse
+        self._read_s: int | None = None  # the newest known second
+        self._longest_pause_s = 0.0
+
+    @property
+    def period_s(self) -> float | None:
+        """Seconds of a step; None unless the newest windows agree."""
+        periods = [window.period_s for window in self._windows]
+        if len(periods) < STEADY_WINDOWS or max(periods) > STEADY * min(periods):
+            return None
+        return median(periods)
+
+    @property
+    def pulse_age_s(self) -> float | None:
+        """Seconds since the curve was last high, up to its newest known value; None where no period was seen."""
+        if self._pulse_s is None or self._read_s is None or not self._windows:
+            return None
+        return float(self._read_s - self._pulse_s)
+
+    @property
+    def longest_pause_s(self) -> float:
+        """The longest time between two pulses that followed each other."""
+        return self._longest_pause_s
+
+    @property
+    def slowdown(self) -> Slowdown | None:
+        """How much longer the period has become; None where it is not lastingly longer."""
+        return self._slowness.slowdown(self._began_s or 0)
+
+    def read(self, now_s: int, values: Curve) -> None:
+        """The newest values, one a second, the last one of the second `now_s`; NaN where unknown."""
+        if self._began_s is None:
+            reported = np.flatnonzero(~np.isnan(values))
+            if not len(reported):
+                return
+            self._began_s = now_s - len(values) + 1 + int(reported[0])
+        self._follow_pulses(now_s, values)
+        length = min(now_s + 1 - self._began_s, len(values))
+        length -= length % GROWTH_S
+        if length < WINDOW_S or length == self._tried:
+            return
+        self._tried = length
+        curve = values[len(values) - length :]
+        period = period_of_curve(curve, self._contrast)
+        if period is not None and (not self._conserves or _pauses(curve, period.length)):
+            self._close(curve, period, now_s)
+        elif length >= min(LONGEST_WINDOW_S, len(values)):
+            self._slowness.skip()  # it pauses, or does something else
+            self._began_s, self._tried = now_s + 1, 0
+
+    def _close(self, curve: Curve, period: Period, now_s: int) -> None:
+        seen = curve[~np.isnan(curve)].astype(np.float64)
+        low, high = float(seen.min()), float(np.quantile(seen, 0.98))
+        window = _Window(period.length, float((seen - low).mean()) * period.length, low, high)
+        assert self._began_s is not None
+        if self._slowness.is_slow(period.length) and not self._is_slower(curve, window):
+            self._slowness.skip()  # other work, not the same in more time
+        elif not self._slowness.close(period.length, period.length, self._began_s):
+            self._work.append(window.work)
+        self._windows.append(window)
+        self._began_s, self._tried = now_s + 1, 0
+
+    def _is_slower(self, curve: Curve, window: _Window) -> bool:
+        """Whether a longer period is the same step in more time: as much work, and nothing of the earlier period."""
+        correlation, earlier_s = _autocorrelation(curve, self._contrast), self._slowness.earlier_s
+        if correlation is None or earlier_s is None:
+            return False
+        if np.interp(earlier_s, _lags(correlation), correlation) >= STILL_PERIODIC:
+            return False
+        return not self._conserves or median(self._work) / SAME_WORK <= window.work <= median(self._work) * SAME_WORK
+
+    def _follow_pulses(self, now_s: int, values: Curve) -> None:
+        if self._pulse_s is not None:
+            values = values[max(0, len(values) - 1 - now_s + self._pulse_s) :]  # from the newest pulse on
+        first_s = now_s - len(values) + 1
+        reported = np.flatnonzero(~np.isnan(values))
+        if len(reported):
+            self._read_s = first_s + int(reported[-1])
+        if not self._windows:
+            return
+        low, high = median(w.low for w in self._windows), median(w.high for w in self._windows)
+        least = WORK_PULSE * high if self._conserves else low + PULSE * (high - low)
+        with np.errstate(invalid="ignore"):
+            is_high = np.asarray(values >= least)
+        pulses = first_s + np.flatnonzero(is_high)
+        if len(pulses):
+            before_s = pulses[0] if self._pulse_s is None else self._pulse_s
+            pause_s = float(np.diff(pulses, prepend=before_s).max())
+            self._longest_pause_s, self._pulse_s = max(self._longest_pause_s, pause_s), int(pulses[-1])

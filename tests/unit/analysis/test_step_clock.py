@@ -1,0 +1,154 @@
+"""The period of a job's steps in a curve of one value a second, and steps that become lastingly longer in it."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from gconsole.analysis.step_clock import Curve, StepClock, period_of_curve
+
+RUNS = 20
+SHOWN_S, READ_S = 300, 5
+
+
+def curve(
+    step_s: Callable[[float], float], until_s: int, *, seed: int = 1, duty: float = 0.3, noise: float = 0.1,
+    jitter: float = 0.02, work: Callable[[float], float] = lambda _: 1.0,
+) -> Curve:  # fmt: skip
+    """Bytes of each second of a job that sends 100 MB in the last part of each step: `duty` of the first step."""
+    chance, values = random.Random(seed), np.zeros(until_s * 100)
+    at_s, burst_s = chance.random() * step_s(0.0), duty * step_s(0.0)
+    while at_s < until_s - 1:
+        ends_s = at_s + step_s(at_s) * chance.gauss(1.0, jitter)
+        begin = max(at_s, ends_s - burst_s)
+        values[int(100 * begin) : int(100 * ends_s)] = (
+            work(at_s) * 100e6 / burst_s * chance.uniform(1 - noise, 1 + noise)
+        )
+        at_s = ends_s
+    seconds = values.reshape(until_s, 100).mean(axis=1)
+    return seconds + np.array([chance.uniform(0, 1e5) for _ in range(until_s)])
+
+
+def readings(values: Curve, clock: StepClock | None = None) -> Iterator[tuple[int, StepClock]]:
+    """(second, clock) after each read: values arrive one by one, some never, and are read every five seconds."""
+    chance, clock = random.Random(len(values)), clock or StepClock(conserves=True)
+    shown = np.full(SHOWN_S, np.nan)
+    for second, value in enumerate(values):
+        shown = np.append(shown[1:], np.nan if chance.random() < 0.02 else value)
+        if second % READ_S == READ_S - 1:
+            clock.read(second, shown)
+            yield second, clock
+
+
+def is_ever_slow(values: Curve) -> bool:
+    return any(clock.slowdown is not None for _, clock in readings(values))
+
+
+@pytest.mark.parametrize("step_s", [4.0, 6.4, 7.77, 11.3, 14.2, 25.5])
+@pytest.mark.parametrize("duty", [0.1, 0.3, 0.6])
+def test_period_of_ten_steps_has_an_error_of_one_percent_at_most(step_s: float, duty: float) -> None:
+    seconds = int(11 * step_s)
+    for seed in range(RUNS):
+        period = period_of_curve(curve(lambda _: step_s, seconds, seed=seed, duty=duty, noise=0.1, jitter=0.002))
+        assert period is not None
+        assert period.length == pytest.approx(step_s, rel=0.01), seed
+
+
+def test_step_of_several_bursts_has_the_period_of_the_step() -> None:
+    second = np.arange(240)
+    bursts = np.where(second % 12 < 2, 100.0, 0.0) + np.where(second % 4 == 0, 30.0, 0.0)
+    period = period_of_curve(bursts)
+    assert period is not None
+    assert period.length == pytest.approx(12.0, rel=0.01)
+
+
+@pytest.mark.parametrize("step_s", [0.3, 0.8, 0.95, 1.25, 1.3, 1.6, 1.75, 1.9])
+@pytest.mark.parametrize("duty", [0.1, 0.3, 0.6])
+def test_steps_shorter_than_two_samples_show_no_period(step_s: float, duty: float) -> None:
+    clock = StepClock(conserves=True)
+    for _ in readings(curve(lambda _: step_s, 600, duty=duty, jitter=0.005), clock):
+        pass
+    assert clock.period_s is None
+
+
+@pytest.mark.parametrize("values", [
+    np.zeros(300), np.full(300, 5e6), np.full(300, np.nan), np.arange(300.0), np.ones(10),
+    np.where(np.arange(300) < 150, 1e6, 0.0), np.where(np.arange(300) % 2, np.nan, 1e6),
+], ids=["zero", "constant", "unknown", "rising", "short", "one step", "half unknown"])  # fmt: skip
+def test_curve_that_does_not_repeat_has_no_period(values: Curve) -> None:
+    assert period_of_curve(values) is None
+
+
+def test_clock_is_known_after_three_windows_and_says_when_its_curve_was_high() -> None:
+    steps = curve(lambda _: 8.0, 600)
+    clocks = {second: (clock.period_s, clock.pulse_age_s) for second, clock in readings(steps)}
+    assert clocks[149][0] is None
+    period_s, age_s = clocks[399]
+    assert period_s == pytest.approx(8.0, rel=0.02)
+    assert age_s is not None
+    assert age_s <= 8.0
+
+
+def test_age_of_the_newest_pulse_grows_once_a_job_stands_still() -> None:
+    steps = np.append(curve(lambda _: 6.0, 600), np.full(900, 2e4))
+    ages = [(second, clock.pulse_age_s, clock.longest_pause_s) for second, clock in readings(steps)]
+    _, age_s, pause_s = ages[-1]
+    assert age_s is not None
+    assert 880 <= age_s <= 910
+    assert pause_s <= 14.0
+
+
+def test_values_that_no_longer_arrive_are_no_pause() -> None:
+    clock = StepClock(conserves=True)
+    for _ in readings(curve(lambda _: 6.0, 600), clock):
+        pass
+    for _ in readings(np.full(300, np.nan), clock):
+        pass
+    assert clock.pulse_age_s is not None
+    assert clock.pulse_age_s <= 8.0
+
+
+@pytest.mark.parametrize("step_s", [4.0, 6.4, 15.0])
+@pytest.mark.parametrize("factor", [2.5, 3.0, 5.0])
+def test_job_that_becomes_lastingly_slower_is_slow(step_s: float, factor: float) -> None:
+    steps = curve(lambda at_s: step_s * (factor if at_s >= 900 else 1.0), 2_400)
+    slow = [(second, clock.slowdown) for second, clock in readings(steps) if clock.slowdown is not None]
+    first_s, slowdown = slow[0]
+    assert 1_050 <= first_s <= 1_300 + 20 * factor * step_s
+    assert slow[-1][0] == 2_399, "and it stays so"
+    assert slowdown is not None
+    assert slowdown.earlier_s == pytest.approx(step_s, rel=0.03)
+    assert slowdown.step_s == pytest.approx(factor * step_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "work"),
+    [
+        (lambda _: 6.0, lambda _: 1.0),
+        (lambda at_s: 6.0 + at_s / 600, lambda _: 1.0),
+        (lambda at_s: 120.0 if at_s % 900 < 10 else 6.0, lambda _: 1.0),
+        (lambda at_s: 15.0 if at_s % 1_200 < 180 else 6.0, lambda at_s: 0.1 if at_s % 1_200 < 180 else 1.0),
+        (lambda at_s: 18.0 if at_s > 1_200 else 6.0, lambda at_s: 3.0 if at_s > 1_200 else 1.0),
+        (lambda at_s: 20.0 if 1_200 < at_s < 1_300 else 6.0, lambda _: 1.0),
+        (lambda at_s: 10.0 if at_s > 1_200 else 6.0, lambda _: 1.0),
+        (lambda at_s: 0.85 if at_s > 1_200 else 0.80, lambda _: 1.0),
+        (lambda at_s: 0.2, lambda _: 1.0),
+    ],
+    ids=[
+        "steady", "ever slower, but never twice", "checkpoints", "evaluations", "batches of three times the bytes",
+        "a slow minute", "less than twice", "steps shorter than a sample", "short steps",
+    ],
+)  # fmt: skip
+def test_healthy_job_is_never_slow(step_s: Callable[[float], float], work: Callable[[float], float]) -> None:
+    for seed in range(RUNS):
+        assert not is_ever_slow(curve(step_s, 2_400, seed=seed, work=work)), seed
+
+
+def test_noise_is_never_slow() -> None:
+    for seed in range(RUNS):
+        chance, is_high, values = random.Random(seed), False, []
+        for _ in range(1_800):
+            is_high ^= chance.random() < 0.1
+            values.append(1e8 * is_high + chance.random() * 1e5)
+        assert not is_ever_slow(np.array(values)), seed

@@ -1,0 +1,202 @@
+"""Jobs without a watched step whose steps show in the traffic of a node or the power of a GPU: progress, pace, stops.
+
+The records of each second arrive one by one, those of the ports in an order drawn by chance.
+"""
+
+import random
+
+import pytest
+
+from gconsole.config.sections import WatchConfig
+from gconsole.core.store import Store
+from gconsole.monitor.progress import progress_in
+from gconsole.monitor.stall_watch import StallWatch
+from gconsole.records import Digest, Gpu, GpuDigest, GpuProcess, Nic, PgStatus, Rank, RankStat
+
+SECOND = 1_000_000_000
+RUNS = 20
+
+
+class TrainingJob:
+    """Four ranks on two nodes whose stacks nobody samples; each step sends 400 MB in its last third."""
+
+    def __init__(self, seed=1, *, others=False, curve="nic"):
+        self.store, self.at_s, self.chance, self.curve = Store(64 << 20), 10_000, random.Random(seed), curve
+        self.watch = StallWatch(self.store, WatchConfig(stall_s=30.0), lambda: self.at_s)
+        self.phase, self.numbers = self.chance.random(), (0, 1, 2, 3)
+        self.store.apply([Rank(**self.head(n), world_size=4, source="environ") for n in self.numbers])
+        if others:
+            self.store.apply([Rank(**{**self.head(0), "pid": 900, "job": "other"}, world_size=1, source="environ")])
+        if curve != "nic":
+            self.store.apply([
+                GpuProcess(**self.head(n), index=n % 2, uuid=f"GPU-{n}", type="compute", mem_used_bytes=1)
+                for n in self.numbers
+            ])  # fmt: skip
+
+    def head(self, number, **more):
+        node = f"node{number // 2 + 1}"
+        return {**self.clock(node), "job": "llama", "rank": number, "pid": 100 + number, "start_ticks": 7, **more}
+
+    def clock(self, node):
+        at = self.at_s * SECOND
+        return {"node": node, "agent": "a", "seq": 1, "t": at, "mono": at, "rx": at}
+
+    def run(self, seconds, step_s=6.0, bytes_=4e8):
+        """Let time pass with steps of this length, None: it stands still; the jobs that were due meanwhile."""
+        due = []
+        for _ in range(seconds):
+            self.at_s += 1
+            level = self.level(step_s)
+            records = [
+                RankStat(**self.head(number), state="moving", proc_state="R", cpu_pct=99.0, ctx_switches_s=40.0)
+                for number in self.numbers
+            ]
+            records += self.figures(level, bytes_ / (step_s or 6.0) * 3)
+            self.chance.shuffle(records)
+            for record in records:
+                self.store.apply([record])
+            suspected = self.watch.due()
+            if suspected:
+                due.append((self.at_s, suspected))
+                self.watch.diagnosed(suspected)
+        return due
+
+    def level(self, step_s):
+        """Share of the last second in which the job sent data."""
+        if step_s is None:
+            return 0.0
+        busy = 0
+        for _ in range(20):
+            self.phase = (self.phase + 0.05 / step_s * self.chance.uniform(0.9, 1.1)) % 1.0
+            busy += self.phase > 2 / 3
+        return busy / 20
+
+    def figures(self, level, rate):
+        if self.curve == "nic":
+            return [
+                Nic(
+                    **self.clock(node), device=device, port=1, rdma=device == "mlx5_0",
+                    rx_bytes_s=device_share * level * rate + self.chance.uniform(0, 9e4),
+                    tx_bytes_s=device_share * level * rate,
+                )
+                for node in ("node1", "node2") for device, device_share in (("mlx5_0", 1.0), ("eth0", 0.0))
+            ]  # fmt: skip
+        if self.curve == "nvlink":
+            return [
+                Gpu(
+                    **self.clock(f"node{n // 2 + 1}"), index=n % 2, uuid=f"GPU-{n}",
+                    nvlink_rx_bytes_s=level * rate, nvlink_tx_bytes_s=level * rate,
+                )
+                for n in self.numbers
+            ]  # fmt: skip
+        power_w = 700 - 300 * level
+        low, high = (400.0, 700.0) if self.curve == "power of short steps" else (power_w - 20, power_w + 20)
+        return [
+            record
+            for n in self.numbers
+            for record in (
+                Gpu(**self.clock(f"node{n // 2 + 1}"), index=n % 2, uuid=f"GPU-{n}", power_w=power_w),
+                GpuDigest(
+                    **self.clock(f"node{n // 2 + 1}"), index=n % 2, uuid=f"GPU-{n}", samples=10,
+                    power_w=Digest(low, power_w, high, power_w),
+                ),
+            )
+        ]  # fmt: skip
+
+    def states(self):
+        return {
+            (now.rank.node, entry.state, entry.source, entry.evidence)
+            for key, entry in progress_in(self.store).items()
+            if (now := self.store.ranks[key]).rank.job == "llama"
+        }
+
+
+def test_traffic_of_the_node_is_progress_of_its_ranks_and_says_so():
+    job = TrainingJob()
+    assert job.run(300) == []
+    (state, source, evidence), = {entry[1:] for entry in job.states() if entry[0] == "node1"}  # fmt: skip
+    assert (state, source) == ("progressing", "nic")
+    assert evidence.startswith("the RDMA traffic of node1 is high every 6")
+    assert {entry[1:3] for entry in job.states() if entry[0] == "node2"} == {("unknown", "none")}
+
+
+@pytest.mark.parametrize("curve", ["nvlink", "power"])
+def test_curve_of_a_gpu_is_progress_of_the_ranks_of_its_node(curve):
+    job = TrainingJob(curve=curve)
+    job.run(300)
+    [entry] = [entry for entry in job.states() if entry[0] == "node1"]
+    if curve == "nvlink":
+        assert entry[1:3] == ("progressing", "gpu")
+    else:
+        assert "the power of node1:gpu0 is high every 6" in entry[3]
+
+
+def test_power_that_changes_within_a_second_shows_no_steps():
+    job = TrainingJob(curve="power of short steps")
+    job.run(300)
+    assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}
+
+
+def test_traffic_of_a_node_that_two_jobs_share_shows_nothing():
+    job = TrainingJob(others=True)
+    job.run(300)
+    assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}
+
+
+@pytest.mark.parametrize("curve", ["nic", "nvlink"])
+def test_job_whose_steps_take_three_times_as_long_is_slow_and_nobody_is_named(curve):
+    for seed in range(3):
+        job = TrainingJob(seed, curve=curve)
+        assert job.run(420) == []
+        (at_s, [suspicion]), *_ = job.run(420, step_s=18.0)
+        assert at_s <= 10_000 + 420 + 330
+        [finding] = job.watch.diagnosed([suspicion])
+        assert (finding.id, finding.severity, finding.culprits, finding.job) == ("slow", "warning", (), "llama")
+        assert "repeats every 18" in finding.text
+        assert ", before every 6" in finding.text
+        assert finding.evidence[0] in ("nic.rx_bytes_s", "gpu.nvlink_rx_bytes_s")
+
+
+def test_job_that_stands_still_is_diagnosed_although_its_ranks_poll_and_no_stack_is_sampled():
+    job = TrainingJob()
+    job.run(420)
+    (at_s, [suspicion]), *_ = job.run(120, step_s=None)
+    assert 10_420 + 28 <= at_s <= 10_420 + 45
+    assert suspicion.text.startswith("the RDMA traffic of node1, high every 6")
+    assert not suspicion.is_slow
+    assert {entry[1:3] for entry in job.states() if entry[0] == "node1"} == {("unknown", "nic")}
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_healthy_job_is_never_suspected(seed):
+    """Steps of two minutes of training, a pause, another phase of the training, and the first one again."""
+    job = TrainingJob(seed)
+    step_s = job.chance.choice((0.3, 0.8, 2.5, 4.5, 6.0, 9.0))
+    due = job.run(300, step_s)
+    due += job.run(20, None) + job.run(200, step_s)
+    due += job.run(200, 2.5 * step_s, bytes_=1e8) + job.run(200, step_s)
+    assert due == []
+
+
+def flight(job, number, newest, capture):
+    head = job.head(number, t=job.at_s * SECOND)
+    return PgStatus(
+        **head, capture=capture, source="worker_server", read_at=job.at_s * SECOND, process_group=("0", "default_pg"),
+        last_enqueued_collective=newest, last_completed_collective=newest,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gained", "state", "text"),
+    [(7, "progressing", "7 collectives in 40 s, between two reads"), (0, "unknown", "no collective in 40 s")],
+)
+def test_sequence_numbers_of_two_reads_are_progress_or_its_absence(gained, state, text):
+    job = TrainingJob(curve="power of short steps")
+    job.run(10)
+    job.store.apply([flight(job, number, 1_000, "c1") for number in job.numbers])
+    job.run(40)
+    job.store.apply([flight(job, number, 1_000 + gained, "c2") for number in job.numbers])
+    assert {entry[1:3] for entry in job.states()} == {(state, "collectives")}
+    assert all(entry[3].startswith(text) for entry in job.states())
+    job.run(61)
+    assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}, "it says nothing of the present any more"
