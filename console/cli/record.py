@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 @duration_option(
     "--last", help="Keep what has just happened: the last 15m of the black box of a console that runs or has crashed."
 )
+@click.option(
+    "--since", metavar="TIME", default="", help="The same from an instant on: 14:02:30, 2026-11-21T08:30:00 or -5m."
+)
 @duration_option("--for", "for_s", help="Duration.  [default: until Ctrl-C or `gconsole sessions stop`]")
 @click.option("--metrics", metavar="FAMILY,…", default="", help="Only these metric families: gpu, nic, host, rank.")
 @click.option("--kinds", metavar="KIND,…", default="", help="Only these record kinds (listed by gconsole schema).")
@@ -44,14 +47,15 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", metavar="FILE", help="At the end, write the report as JSON; - = stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Suppress progress and summary.")
 def record(
-    target: str | None, overrides: tuple[str, ...], name: str, last: float | None, for_s: float | None, metrics: str,
-    kinds: str, nodes: str, gpus: str, every: float | None, locals_too: bool, redact: bool, clocks: bool,
+    target: str | None, overrides: tuple[str, ...], name: str, last: float | None, since: str, for_s: float | None,
+    metrics: str, kinds: str, nodes: str, gpus: str, every: float | None, locals_too: bool, redact: bool, clocks: bool,
     output: str | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Record TARGET to a session; data reach the disk within one second.
 
     \b
     gconsole record --last 15m --name incident
+    gconsole record --since 14:02:30 --name incident
     gconsole record hosts.toml --name evening-run --for 2h
     gconsole record hosts.toml --name gpus --metrics gpu --every 10s --nodes node[1-4]
     gconsole record hosts.toml --name to-share --redact
@@ -60,19 +64,21 @@ def record(
     Secrets in command lines and environments are redacted. After a crash, the same command resumes the session and
     counts lost records; [agent] linger_s makes the nodes buffer data in the meantime.
 
-    --last connects to nothing. It makes a session of the last minutes that every console keeps on this machine's disk
-    ([console] black_box). They end with the newest record, also after kill -9 or a power cut. TARGET is only needed if
-    there are black boxes of several targets.
+    --last and --since connect to nothing. They make a session of the last minutes that every console keeps on this
+    machine's disk ([console] black_box), up to the newest record, also after kill -9 or a power cut. TARGET is only
+    needed if there are black boxes of several targets.
     """
-    if last is not None:
+    if last is not None or since:
+        if last is not None and since:
+            raise click.UsageError("specify either --last or --since")
         others = {
             "--for": for_s, "--metrics": metrics, "--kinds": kinds, "--nodes": nodes, "--gpus": gpus, "--every": every,
             "--locals": locals_too, "--redact": redact, "--clocks": clocks, "--output": output, "--set": overrides,
         }  # fmt: skip
-        _refuse_with_last([option for option, value in others.items() if value not in (None, "", False, ())])
-        return _keep_last(target or "", last, name, quiet=quiet)
+        _refuse_others("--since" if since else "--last", [option for option, value in others.items() if value])
+        return _keep(target or "", since if last is None else last, name, quiet=quiet)
     if target is None:
-        raise click.UsageError("missing argument TARGET; without it only --last is possible")
+        raise click.UsageError("missing argument TARGET; without it only --last and --since are possible")
     from ..session.record.selection import select, selects
     from .live import HeadlessRecording, run_batch
 
@@ -94,30 +100,47 @@ def record(
     )  # fmt: skip
 
 
-def _refuse_with_last(options: list[str]) -> None:
+def _refuse_others(keeps: str, options: list[str]) -> None:
     """Raises UsageError for options that only a new recording has."""
     if options:
         raise click.UsageError(
-            f"--last keeps what is recorded already; {', '.join(options)} would select what to record from now on"
+            f"{keeps} keeps what is recorded already; {', '.join(options)} would select what to record from now on"
         )
 
 
-def _keep_last(target: str, last_s: float, name: str, *, quiet: bool) -> int:
-    """Make a session of the last seconds in the black boxes of TARGET."""
+def _keep(target: str, wanted: float | str, name: str, *, quiet: bool) -> int:
+    """Make a session of the last seconds in the black boxes of TARGET, or of what is there since an instant."""
     from ..config import target_key
     from ..session.format.layout import sessions_folder
     from ..session.manage import black_boxes
 
-    if last_s <= 0:
+    if isinstance(wanted, float) and wanted <= 0:
         raise click.BadParameter("use a duration above 0, such as 15m", param_hint="--last")
     folder = black_boxes.black_boxes_folder()
     with usage_errors(str(folder)):
         boxes = black_boxes.list_black_boxes(folder, flushed=True) if folder.is_dir() else []
         chosen = black_boxes.choose(boxes, target, target_key(target) if target else "")
+        last_s = wanted if isinstance(wanted, float) else _seconds_since(wanted, chosen)
         kept = black_boxes.keep_last(chosen, last_s, name, sessions_folder(_configured_folder(chosen)))
     if not quiet:
         print_text(printable_lines("\n".join(printable(line) for line in kept_lines(kept))))
     return 0
+
+
+def _seconds_since(text: str, boxes: Sequence[BlackBoxFile]) -> float:
+    """Seconds from an instant to the newest record of black boxes. Raises BadParameter."""
+    from ..text.timespec import Duration, TimeSpecError, instant_ns, parse
+
+    began, ended = min(box.began for box in boxes), max(box.ended for box in boxes)
+    try:
+        if isinstance(parse(text), Duration):
+            raise click.BadParameter(f"use an instant, such as 14:02:30, or --last {text}", param_hint="--since")
+        instant = instant_ns(text, began, ended)
+    except TimeSpecError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from error
+    if instant >= ended:
+        raise click.BadParameter(f"the newest record is of {date_time(ended)}", param_hint="--since")
+    return (ended - instant) / 1e9
 
 
 def _configured_folder(boxes: Sequence[BlackBoxFile]) -> str | None:

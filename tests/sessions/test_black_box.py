@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import fork_server
@@ -112,6 +113,18 @@ def test_running_and_killed_consoles_are_kept_listed_and_deleted(program, tmp_pa
     assert recovery.verify(named("crashed", program.folder)).is_sound
     by_name = program.run("record", name, "--last", "1m", "--name", "by-name")
     assert by_name.returncode == 0, by_name.stderr
+    box = next(box for box in boxes(tmp_path) if box.session.name == name)
+    middle = datetime.fromtimestamp((box.began + box.ended) / 2e9).astimezone()
+    since = program.run("record", name, "--since", middle.isoformat(), "--name", "since")
+    assert since.returncode == 0, since.stderr
+    assert program.records("since")[-1].rx == program.records("by-name")[-1].rx
+    for text, reason in (
+        ("10m", "--last 10m"), ("soon", "--since"), ("2126-01-01T00:00:00", "the newest record is of"),
+    ):  # fmt: skip
+        refused = program.run("record", name, "--since", text, "--name", "refused")
+        assert (refused.returncode, reason in refused.stderr) == (2, True), refused.stderr
+    both = program.run("record", name, "--since", "-1m", "--last", "1m", "--name", "refused")
+    assert (both.returncode, "either --last or --since" in both.stderr) == (2, True)
     export = program.run("query", "crashed", "SELECT count(*) AS n FROM gpu", "--format", "json")
     assert export.returncode == 0, export.stderr
     for command in (("sessions", "verify", name), ("diagnose", name), ("export", name), ("query", name, "SELECT 1")):
@@ -136,6 +149,8 @@ def test_short_runs_and_a_black_box_that_is_switched_off_write_nothing(program, 
     assert "[console] black_box" in refused.stderr
     mixed = program.run("record", str(program.hosts), "--last", "15m", "--name", "incident", "--for", "1m")
     assert (mixed.returncode, "--for" in mixed.stderr) == (2, True)
+    mixed = program.run("record", str(program.hosts), "--since", "-5m", "--name", "incident", "--redact")
+    assert (mixed.returncode, "--since keeps what is recorded already; --redact" in mixed.stderr) == (2, True)
 
 
 @pytest.fixture
