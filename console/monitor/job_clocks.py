@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import proxy
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 #: Seconds between two reads of a curve, and between two searches for one.
 READ_S: Final = 5
 SEARCH_S: Final = 60
+#: Ports of a node that are added up; nodes are untrusted.
+MOST_PORTS: Final = 64
 #: Newest digests of a GPU's power, and share of the range of the curve that half of them may span: a step that is
 #: shorter than the second of a sample would show as a longer one.
 DIGESTS: Final = 12
@@ -63,50 +66,51 @@ class CurveClock:
 
     def __init__(self) -> None:
         self.signal: Signal | None = None
+        self.pulse: Pulse | None = None  # the steps that the curve shows; None without a steady period
         self._clock: StepClock | None = None
         self._spans: deque[float] = deque(maxlen=DIGESTS)
-        self._read_s, self._searched_s = 0, 0
+        self._searched_s = 0
         self._is_found = False  # the curve had a steady period once: no other one is searched
-
-    @property
-    def pulse(self) -> Pulse | None:
-        """The steps that the curve shows; None without a steady period."""
-        if self._clock is None or self.signal is None:
-            return None
-        period_s, age_s = self._clock.period_s, self._clock.pulse_age_s
-        if period_s is None or age_s is None:
-            return None
-        pause_s, signal = self._clock.longest_pause_s, self.signal
-        return Pulse(signal.source, signal.curve, signal.node, period_s, age_s, pause_s, signal.evidence)
 
     @property
     def slowdown(self) -> Slowdown | None:
         """How much slower the steps have become; None where they are not lastingly slower."""
         return self._clock.slowdown if self._clock is not None else None
 
-    def read(self, store: Store, ranks: Sequence[RankNow]) -> None:
-        """Read the curve if a read is due; one is searched until it has a period."""
-        newest = [] if store.history is None else [series.newest_s for series in store.history.series.values()]
-        now_s = max((second for second in newest if second is not None), default=0)
-        if now_s - self._read_s < READ_S:
-            return
-        self._read_s = now_s
-        self._is_found = self._is_found or self.pulse is not None
+    def read(self, store: Store, ranks: Sequence[RankNow], shared: AbstractSet[str], now_s: int) -> None:
+        """Read the curve; one is searched until it has a period. `now_s` is the newest second of the history.
+
+        `shared` are nodes with ranks of several jobs, whose traffic shows the steps of none.
+        """
+        if self.signal is not None and self.signal.source == "nic" and self.signal.node in shared:
+            self.signal = self.pulse = self._clock = None
+            self._is_found = False
         if not self._is_found and now_s - self._searched_s >= SEARCH_S:
-            self._search(store, ranks, now_s)
-        signal = self.signal
-        series = store.history.series[signal.family] if signal is not None and store.history is not None else None
-        if signal is None or series is None or series.newest_s is None or self._clock is None:
+            self._search(store, ranks, shared, now_s)
+        signal, history = self.signal, store.history
+        newest_s = history.series[signal.family].newest_s if signal is not None and history is not None else None
+        if signal is None or newest_s is None or self._clock is None:
             return
         values = signal.values(store)
         if signal.metrics != _POWER or self._is_resolved(store, signal, values):
-            self._clock.read(series.newest_s, values)
+            self._clock.read(newest_s, values)
+        self.pulse = self._pulse(signal, self._clock)
+        self._is_found = self._is_found or self.pulse is not None
 
-    def _search(self, store: Store, ranks: Sequence[RankNow], now_s: int) -> None:
+    @staticmethod
+    def _pulse(signal: Signal, clock: StepClock) -> Pulse | None:
+        period_s, age_s = clock.period_s, clock.pulse_age_s
+        if period_s is None or age_s is None:
+            return None
+        return Pulse(
+            signal.source, signal.curve, signal.node, period_s, age_s, clock.longest_pause_s, signal.evidence
+        )  # fmt: skip
+
+    def _search(self, store: Store, ranks: Sequence[RankNow], shared: AbstractSet[str], now_s: int) -> None:
         from ..analysis.step_clock import StepClock
 
         self._searched_s = now_s
-        signal = next((each for each in _signals(store, ranks) if _is_strong(store, each)), None)
+        signal = next((each for each in _signals(store, ranks, shared) if _is_strong(store, each)), None)
         if signal is not None and signal != self.signal:
             self.signal, self._clock = signal, StepClock(conserves=signal.metrics != _POWER)
             self._spans.clear()
@@ -131,44 +135,45 @@ class JobClocks:
     def __init__(self, store: Store) -> None:
         self._store: Store = proxy(store)  # else a store would never be freed
         self._clocks: dict[JobKey, CurveClock] = {}
+        self._read_s = 0
 
     def get(self, job: JobKey) -> CurveClock | None:
         """The clock of an attempt of a job; None where it was never read."""
         return self._clocks.get(job)
 
     def read(self, jobs: Iterable[JobKey]) -> None:
-        """Read the curves of these jobs, each every few seconds, and forget all other jobs."""
-        if self._store.history is None:
+        """Read the curves of these jobs, every few seconds, and forget all other jobs."""
+        history = self._store.history
+        if history is None:
             return
-        wanted = set(jobs)
-        self._clocks = {job: self._clocks.get(job) or CurveClock() for job in sorted(wanted)}
-        if not wanted:
+        now_s = max((series.newest_s or 0 for series in history.series.values()), default=0)
+        if now_s - self._read_s < READ_S:
             return
-        ranks: dict[JobKey, list[RankNow]] = {job: [] for job in wanted}
+        self._read_s = now_s
+        ranks: dict[JobKey, list[RankNow]] = {job: [] for job in jobs}
+        self._clocks = {job: self._clocks.get(job) or CurveClock() for job in ranks}
+        jobs_on: dict[str, set[str]] = {}
         for now in self._store.ranks.values():
-            job = (now.rank.job, now.rank.attempt)
-            if job in wanted and not is_gone(now.rank):
-                ranks[job].append(now)
+            if not is_gone(now.rank):
+                jobs_on.setdefault(now.rank.node, set()).add(now.rank.job)
+                ranks.get((now.rank.job, now.rank.attempt), []).append(now)
+        shared = {node for node, names in jobs_on.items() if len(names) > 1}
         for job, clock in self._clocks.items():
-            clock.read(self._store, ranks[job])
+            clock.read(self._store, ranks[job], shared, now_s)
 
 
-def _signals(store: Store, ranks: Sequence[RankNow]) -> list[Signal]:
+def _signals(store: Store, ranks: Sequence[RankNow], shared: AbstractSet[str]) -> list[Signal]:
     """The curves in which the steps of a job may show, best first."""
     numbered = [now.rank for now in ranks if now.rank.rank is not None]
     if not numbered:
         return []
     first = min(numbered, key=lambda rank: rank.rank or 0)
     node, signals = first.node, list[Signal]()
-    shares = any(
-        now.rank.node == node and now.rank.job != first.job and not is_gone(now.rank) for now in store.ranks.values()
-    )
-    if not shares:
-        ports = [(key, nic.rdma) for key, nic in store.nics.items() if nic.node == node]
-        for is_rdma, curve in ((True, "the RDMA traffic of"), (False, "the traffic of")):
-            keys = tuple(sorted(key for key, rdma in ports if rdma is is_rdma))
-            if keys:
-                signals.append(Signal("nic", f"{curve} {node}", node, "nic", keys, _RX_TX))
+    ports = [(key, nic.rdma) for key, nic in store.nics.items() if nic.node == node and node not in shared]
+    for is_rdma, curve in ((True, "the RDMA traffic of"), (False, "the traffic of")):
+        keys = tuple(sorted(key for key, rdma in ports if rdma is is_rdma)[:MOST_PORTS])
+        if keys:
+            signals.append(Signal("nic", f"{curve} {node}", node, "nic", keys, _RX_TX))
     for key, name, now in rank_gpus(store):
         if key == (first.job, first.attempt, first.rank) and now.gpu is not None:
             gpu = ((now.gpu.node, now.gpu.uuid),)

@@ -67,6 +67,7 @@ def test_batch_that_sees_a_process_and_judges_none_is_partial_and_names_it(rig: 
     node = rig.nodes[0]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     before = batch(hosts, deadline_s=60.0)
+    nothing = batch(hosts, "--diagnose", deadline_s=60.0)
     (node.folder / "alone.py").write_text(DEADLOCK)
     with node.run([sys.executable, f"{node.inside}/alone.py"], stdout=-1, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -76,6 +77,7 @@ def test_batch_that_sees_a_process_and_judges_none_is_partial_and_names_it(rig: 
         process.kill()
     assert before.status == 0, before.stdout
     assert before.report["unrecognised"] == []
+    assert nothing.status == 3, "a diagnosis without ranks is none"
     assert run.status == diagnosed.status == 3
     [line] = run.report["unrecognised"]
     assert (line["node"], line["pid"], line["program"]) == (node.name, pid, "script")

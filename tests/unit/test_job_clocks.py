@@ -20,13 +20,11 @@ RUNS = 20
 class TrainingJob:
     """Four ranks on two nodes whose stacks nobody samples; each step sends 400 MB in its last third."""
 
-    def __init__(self, seed=1, *, others=False, curve="nic"):
+    def __init__(self, seed=1, *, curve="nic"):
         self.store, self.at_s, self.chance, self.curve = Store(64 << 20), 10_000, random.Random(seed), curve
         self.watch = StallWatch(self.store, WatchConfig(stall_s=30.0), lambda: self.at_s)
         self.phase, self.numbers = self.chance.random(), (0, 1, 2, 3)
         self.store.apply([Rank(**self.head(n), world_size=4, source="environ") for n in self.numbers])
-        if others:
-            self.store.apply([Rank(**{**self.head(0), "pid": 900, "job": "other"}, world_size=1, source="environ")])
         if curve != "nic":
             self.store.apply([
                 GpuProcess(**self.head(n), index=n % 2, uuid=f"GPU-{n}", type="compute", mem_used_bytes=1)
@@ -137,8 +135,11 @@ def test_power_that_changes_within_a_second_shows_no_steps():
     assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}
 
 
-def test_traffic_of_a_node_that_two_jobs_share_shows_nothing():
-    job = TrainingJob(others=True)
+@pytest.mark.parametrize("before_s", [0, 300], ids=["always", "later"])
+def test_traffic_of_a_node_that_two_jobs_share_shows_nothing(before_s):
+    job = TrainingJob()
+    job.run(before_s)
+    job.store.apply([Rank(**{**job.head(0), "pid": 900, "job": "other"}, world_size=1, source="environ")])
     job.run(300)
     assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}
 
