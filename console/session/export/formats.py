@@ -86,16 +86,24 @@ def write_parquet(source: SessionSlice, folder: Path) -> list[Path]:
 
 
 def _copy_parquet(source: SessionSlice, folder: Path) -> list[Path]:
+    from ..format.parquet_writer import PartWriter
     from ..query.sources import RecordedSource
 
     copies = []
-    with RecordedSource(source.path, is_temporary=False) as recorded:
-        files = recorded.tables(TABLES if source.choice.kinds is None else source.choice.kinds).files
+    with RecordedSource(source.path) as recorded:
+        files, segments = recorded.stored(TABLES if source.choice.kinds is None else sorted(source.choice.kinds))
+        writer = PartWriter(recorded.scratch / "parts", "part")
+        for path, tables in segments.items():
+            writer.add_segment(path, recorded.note_damage, tables, is_own=source.meta.is_own)
+        originals = [
+            *(path for _, path in files),
+            *(recorded.scratch / "parts" / part.path for part in writer.finish()),
+        ]
         last = Session(source.path).segments()[-1:]
         for damage in recorded.damage:
             if damage.is_loss and not (damage.what == "torn" and [damage.path] == last):
                 raise Damaged(f"{source.path}: {damage}; try: gconsole sessions verify {source.path.name}, and recover")
-        for original in (path for paths in files.values() for path in paths):
+        for original in originals:
             copy = folder.joinpath(*original.parts[-3:])  # kind, hour, file
             make_folder(copy.parent)
             with copy.open("xb") as out, original.open("rb") as file:

@@ -14,12 +14,22 @@ from typing import Final
 import duckdb
 
 from ...core.bus import Published
-from ...records import KINDS, BadRecord, decode, encode
+from ...records import KINDS, BadRecord, decode
 from .duckdb_connection import connect, register_lines
 from .layout import digest_of, inside, sync_file, sync_folder
 from .manifest import ParquetPart
 from .reader import OnDamage, RecordFilter, ignore_damage, lenient
-from .table_schema import TABLES, columns_of, key_values, line_of, literal, parsed_lines, quoted, table_of
+from .table_schema import (
+    TABLES,
+    columns_of,
+    is_line_of_segment,
+    key_values,
+    line_of,
+    literal,
+    parsed_lines,
+    quoted,
+    table_of,
+)
 from .zstd_frames import Damage, Frame, Label, contents
 
 #: Sort order: those of these columns that a table has; entity first, then time.
@@ -36,20 +46,17 @@ UTC_SUFFIX: Final = "_utc"
 DRAFT_SUFFIX: Final = ".draft"
 #: Characters of JSON held in memory before a file is written of the largest table: some 60,000 records of GPUs.
 BUFFER_CHARS: Final = 72 << 20
-#: Tables whose lines in segments are those of `line_of`: DuckDB parses them as they are.
-_SAME_LINES: Final = frozenset(kind for kind in KINDS if line_of(kind) is encode)
 _KIND_START: Final = len('{"kind":"')
 
 
 class PartWriter:
     """Writes records into the tables of a folder, a file whenever the buffer is full; memory stays bounded.
 
-    When `finish` returns, all files are synced to disk and have their names, which drafts until then; `is_temporary`:
-    unsorted scratch files, written quickly.
+    When `finish` returns, all files are synced to disk and have their names; until then they are drafts.
     """
 
-    def __init__(self, folder: Path, prefix: str, *, is_temporary: bool = False) -> None:
-        self._folder, self._prefix, self._is_temporary = folder, prefix, is_temporary
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder, self._prefix = folder, prefix
         self._lines: dict[tuple[str, str], list[str]] = {}
         self._sizes: Counter[tuple[str, str]] = Counter()
         self._size = 0
@@ -92,7 +99,7 @@ class PartWriter:
         for line in raw.decode(errors="replace").split("\n")[:-1]:
             tables.setdefault(line[_KIND_START : line.find('"', _KIND_START)], []).append(line)
         for table, lines in tables.items():
-            if is_one_hour and table in _SAME_LINES:
+            if is_one_hour and table in KINDS and is_line_of_segment(table):
                 if table in wanted:
                     self.add_lines(table, hour, lines)
             else:
@@ -129,13 +136,12 @@ class PartWriter:
         """Write the buffer; return all files. Raises OSError."""
         for key in sorted(self._lines):
             self._write(key)
-        if not self._is_temporary:
-            for part in self._parts:
-                path = inside(self._folder, part.path)
-                _draft_of(path).replace(path)
-            for folder in {(self._folder / part.path).parent for part in self._parts}:
-                sync_folder(folder)
-                sync_folder(folder.parent)
+        for part in self._parts:
+            path = inside(self._folder, part.path)
+            _draft_of(path).replace(path)
+        for folder in {(self._folder / part.path).parent for part in self._parts}:
+            sync_folder(folder)
+            sync_folder(folder.parent)
         return tuple(self._parts)
 
     def _write(self, key: tuple[str, str]) -> None:
@@ -144,18 +150,15 @@ class PartWriter:
         name = f"{table}/hour={hour}/{self._prefix}-{self._written[key]}.parquet"
         self._written[key] += 1
         (self._folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path, digest = inside(self._folder, name), ""
-        draft = path if self._is_temporary else _draft_of(path)
+        draft = _draft_of(inside(self._folder, name))
         draft.unlink(missing_ok=True)  # a link must not be followed
         try:
-            rows = write_file(self._connection, draft, table, lines, is_temporary=self._is_temporary)
+            rows = write_file(self._connection, draft, table, lines)
         except duckdb.InvalidInputException:  # a line that was not decoded is not of this version after all
             lines = [line_of(table)(record).decode() for record in self._decoded(lines)]
-            rows = write_file(self._connection, draft, table, lines, is_temporary=self._is_temporary)
-        if not self._is_temporary:
-            sync_file(draft)
-            digest = digest_of(draft)
-        self._parts.append(ParquetPart(name, table, hour, rows, digest))
+            rows = write_file(self._connection, draft, table, lines)
+        sync_file(draft)
+        self._parts.append(ParquetPart(name, table, hour, rows, digest_of(draft)))
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
@@ -176,26 +179,23 @@ def _hour(hours: int) -> str:
     return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y-%m-%dT%H")
 
 
-def write_file(
-    connection: duckdb.DuckDBPyConnection, path: Path, table: str, lines: Sequence[str], *, is_temporary: bool = False
-) -> int:
+def write_file(connection: duckdb.DuckDBPyConnection, path: Path, table: str, lines: Sequence[str]) -> int:
     """Write records, as `table_schema.line_of` formats them, into one Parquet file; return the number of rows.
 
-    `is_temporary`: unsorted and larger, for a file that is read once. Raises OSError; then a partial file may exist.
+    Raises OSError; then a partial file may exist.
     """
     names = {column.name for column in columns_of(table)}
     order = ", ".join(quoted(name) for name in _ORDER if name in names)
     records = parsed_lines(table, "lines")
     # TRY: nodes may send instants that no timestamp can hold
     instants = ", ".join(f"TRY(to_timestamp({name} / 1e9)) AS {name}{UTC_SUFFIX}" for name in ("t", "rx"))
-    level = 1 if is_temporary else _ZSTD_LEVEL
     facts = ", ".join(f"{literal(key)}: {literal(value)}" for key, value in key_values(table).items())
     register_lines(connection, "lines", lines)
     try:
         connection.execute(
-            f"""COPY ({records if is_temporary else f"SELECT *, {instants} FROM ({records}) ORDER BY {order}"})
+            f"""COPY (SELECT *, {instants} FROM ({records}) ORDER BY {order})
                 TO {literal(str(path))} (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd,
-                COMPRESSION_LEVEL {level}, ROW_GROUP_SIZE {ROW_GROUP}, USE_TMP_FILE false,
+                COMPRESSION_LEVEL {_ZSTD_LEVEL}, ROW_GROUP_SIZE {ROW_GROUP}, USE_TMP_FILE false,
                 KV_METADATA {{{facts}}})"""
         )
     except duckdb.IOException as error:

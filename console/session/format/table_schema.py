@@ -14,6 +14,7 @@ import sys
 import tokenize
 from collections.abc import Callable, Collection
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,8 @@ from .layout import SCHEMA
 UNKNOWN: Final = "unknown"
 #: All tables.
 TABLES: Final = (*KINDS, UNKNOWN)
+#: Bytes. DuckDB's buffers are twice as large.
+_LEAST_LINE_BYTES: Final = 2 << 20
 
 _UNKNOWN_TYPES: Final = {
     "kind": "VARCHAR", "node": "VARCHAR", "agent": "VARCHAR", "seq": "BIGINT", "t": "BIGINT", "mono": "BIGINT",
@@ -41,6 +44,13 @@ class TableColumn(msgspec.Struct, frozen=True):
     type: str
     json_type: str  # JSON in place of VARCHAR where a value may be of several types
     json_value: str
+
+
+class LineFile(msgspec.Struct, frozen=True):
+    """A file of records of one table, as `line_of` formats them."""
+
+    path: Path
+    longest: int  # bytes of its longest line, at least
 
 
 def table_of(record: AnyRecord | RawRecord) -> str:
@@ -67,11 +77,24 @@ def parsed_lines(table: str, source: str, *, is_complete: bool = True) -> str:
 
     `is_complete`: it fails with InvalidInputException on a line without one of the fields; else that is null.
     """
-    columns = columns_of(table)
-    structure = msgspec.json.encode({column.name: column.json_type for column in columns}).decode()
-    fields = ", ".join(f"parsed.{quoted(column.name)}::{column.type} AS {quoted(column.name)}" for column in columns)
     parse = "from_json_strict" if is_complete else "from_json"
-    return f"SELECT {fields} FROM (SELECT {parse}(line, {literal(structure)}) AS parsed FROM {source})"
+    structure = msgspec.json.encode({column.name: column.json_type for column in columns_of(table)}).decode()
+    return f"""SELECT {_cast(table, "parsed.")}
+               FROM (SELECT {parse}(line, {literal(structure)}) AS parsed FROM {source})"""
+
+
+def read_lines(table: str, file: LineFile) -> str:
+    """Return the SQL that reads a file of lines; only the columns in use are parsed. A field not in a line is null."""
+    types = ", ".join(f"{literal(column.name)}: {literal(column.json_type)}" for column in columns_of(table))
+    return f"""SELECT {_cast(table)} FROM read_ndjson({literal(str(file.path))}, columns = {{{types}}},
+               compression = 'none', maximum_object_size = {max(file.longest + 1, _LEAST_LINE_BYTES)})"""
+
+
+def _cast(table: str, source: str = "") -> str:
+    """The columns of a table from those of the types in JSON."""
+    return ", ".join(
+        f"{source}{quoted(column.name)}::{column.type} AS {quoted(column.name)}" for column in columns_of(table)
+    )
 
 
 def formatted_lines(table: str, present: Collection[str], source: str) -> str:
@@ -106,6 +129,11 @@ def line_of(table: str) -> Callable[[Any], bytes]:
     if table == UNKNOWN:
         return _unknown_line
     return _plain_line if _needs_plain(_struct(KINDS[table]), is_nested=False) else encode
+
+
+def is_line_of_segment(table: str) -> bool:
+    """Whether the lines of a segment are those of `line_of`, so that DuckDB parses them as they are."""
+    return line_of(table) is encode
 
 
 def quoted(name: str) -> str:

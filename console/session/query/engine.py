@@ -30,6 +30,7 @@ from ..format.table_schema import (
     meaning_of,
     parsed_lines,
     quoted,
+    read_lines,
     unit_of,
     words_of,
 )
@@ -206,6 +207,9 @@ class Database:
         if watchdog.is_over:
             return QueryError(f"no result within {watchdog.deadline_s:g} s; select less, or raise --timeout")
         text = str(error).split("\n\nLINE 1")[0].strip()
+        if "JSON transform error" in text:
+            what = text.splitlines()[0].partition(", in ")[2]
+            text = f"its segments have records of another version ({what}); try: gconsole sessions compact"
         if "Out of Memory" in text or isinstance(error, MemoryError):
             return QueryError(f"the result needs more than {self._memory} of memory; select fewer columns or rows")
         if "read-only mode" in text:
@@ -262,6 +266,7 @@ class Database:
 
     def _lock(self, connection: duckdb.DuckDBPyConnection, tables: SourceTables) -> None:
         paths = [str(path) for files in tables.files.values() for path in files]
+        paths += [str(file.path) for file in tables.line_files.values()]
         connection.execute("SET allowed_paths = ?", [paths])
         if self._scratch is not None:
             connection.execute("SET allowed_directories = ?", [[str(self._scratch / OUTPUT)]])
@@ -310,6 +315,8 @@ def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: Sourc
     defined = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
     connection.execute(f"CREATE TABLE plain.{table} ({defined})")
     parts = [f"SELECT * FROM plain.{table}"]
+    if table in tables.line_files:
+        parts.append(read_lines(table, tables.line_files[table]))
     if table in tables.lines:
         register_lines(connection, "lines", tables.lines[table])
         connection.execute(f"INSERT INTO plain.{table} {parsed_lines(table, 'lines')}")

@@ -13,6 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ..format.table_schema import LineFile
+from ..format.zstd_frames import MAX_RAW_BYTES
+
 
 class HistoryRows(msgspec.Struct, frozen=True):
     """Metric history of one kind: a row per instant and entity at which anything is known."""
@@ -27,10 +30,9 @@ class HistoryRows(msgspec.Struct, frozen=True):
 class SourceTables(msgspec.Struct, frozen=True):
     """The columns and files of each table; a table that is not named has no rows."""
 
-    files: dict[str, tuple[Path, ...]] = msgspec.field(default_factory=dict)
-    lines: dict[str, Sequence[str]] = msgspec.field(
-        default_factory=dict
-    )  # records, as `table_schema.line_of` formats them
+    files: dict[str, tuple[Path, ...]] = msgspec.field(default_factory=dict)  # Parquet
+    line_files: dict[str, LineFile] = msgspec.field(default_factory=dict)
+    lines: dict[str, Sequence[str]] = msgspec.field(default_factory=dict)  # as `table_schema.line_of` formats them
     history: dict[str, HistoryRows] = msgspec.field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
@@ -46,11 +48,11 @@ class SourceTables(msgspec.Struct, frozen=True):
     @classmethod
     def load(cls, folder: Path, wanted: Collection[str]) -> Self:
         """Read what `save` wrote. Raises OSError."""
-        lines: dict[str, Sequence[str]] = {}
+        line_files: dict[str, LineFile] = {}
         history: dict[str, HistoryRows] = {}
         for table in wanted:
             if (path := folder / f"{table}.ndjson").exists():
-                lines[table] = path.read_text(encoding="utf-8").split("\n")
+                line_files[table] = LineFile(path, min(path.stat().st_size, MAX_RAW_BYTES))
             if (path := folder / f"{table}.npz").exists():
                 names, heads = msgspec.json.decode(
                     (folder / f"{table}.heads.json").read_bytes(), type=tuple[tuple[str, ...], list[str]]
@@ -59,4 +61,4 @@ class SourceTables(msgspec.Struct, frozen=True):
                     columns = {name: arrays[name] for name in arrays.files}
                 entity, t = columns.pop("entity"), columns.pop("t")
                 history[table] = HistoryRows(heads, names, entity, t, columns)
-        return cls(lines=lines, history=history)
+        return cls(line_files=line_files, history=history)

@@ -1,22 +1,22 @@
 """Sources of the tables of a query: a session, a file of records, or the store of a live console.
 
 A source provides Parquet files, records and metric history by table. Of a session that is what compaction wrote, and
-the records after it, unpacked into temporary Parquet files that are removed with the source.
+the records after it, unpacked into temporary files of lines that are removed with the source.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from ..format import reader
 from ..format.layout import NewerSchema, Session, SessionError, segment_number
+from ..format.line_files import LineUnpacker
 from ..format.manifest import CompactedRange, Manifest, ParquetPart, check_part, read_manifest, segments_of, survey
 from ..format.parquet_reader import checked_paths
-from ..format.parquet_writer import PartWriter
 from ..format.table_schema import TABLES
 from ..format.zstd_frames import Damage
 from .source_tables import SourceTables
@@ -37,16 +37,15 @@ class Source(Protocol):
 class RecordedSource:
     """A session's folder, or a file of records. Leaving it (`with`) removes what it unpacked."""
 
-    def __init__(self, path: Path, within: Path | None = None, *, is_temporary: bool = True) -> None:
-        """`within` is a folder for unpacked files that its owner removes; default: the system's temporary folder.
-
-        `is_temporary`: of unpacked files; false: they are those of compaction.
-        """
-        self.path, self._is_temporary = path, is_temporary
+    def __init__(self, path: Path, within: Path | None = None) -> None:
+        """`within` is a folder for unpacked files that its owner removes; default: the system's temporary folder."""
+        self.path = path
         self.damage: list[Damage] = []  # what could not be read until now
         self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-", dir=within)
-        self._loaded: dict[str, tuple[Path, ...]] = {}
-        self._cancelled = self._is_own = False
+        self._unpacked = LineUnpacker(self.scratch / "unpacked")
+        self._files: dict[str, tuple[Path, ...]] = {}
+        self._loaded: set[str] = set()
+        self._cancelled = False
 
     def __enter__(self) -> Self:
         return self
@@ -71,31 +70,40 @@ class RecordedSource:
 
     def tables(self, wanted: Collection[str]) -> SourceTables:
         """Return these tables; records not compacted yet are unpacked. Raises SessionError, OSError, LoadCancelled."""
-        self._refuse_newer()
+        is_own = self._refuse_newer()
         new = [table for table in TABLES if table in wanted and table not in self._loaded]
-        if new:
-            self._loaded.update(dict.fromkeys(new, ()))
-            for table, path in self._session_files(new) if self.path.is_dir() else self._unpacked({self.path: new}):
-                self._loaded[table] = (*self._loaded[table], path)
-        return SourceTables(files={table: files for table, files in self._loaded.items() if files})
+        if new and self.path.is_dir():
+            files, segments = self.stored(new)
+            for table, path in files:
+                self._files[table] = (*self._files.get(table, ()), path)
+            for path, tables in segments.items():
+                self._unpacked.add_segment(path, self.note_damage, tables, is_own=is_own, check=self._check_cancelled)
+        elif new:
+            self._unpacked.add(reader.records(self.path), new, self._check_cancelled)
+        self._loaded.update(new)
+        parquet = self._unpacked.parquet
+        present = {*self._files, *parquet}
+        stored = {table: (*self._files.get(table, ()), *parquet.get(table, ())) for table in present}
+        return SourceTables(stored, dict(self._unpacked.lines))
 
-    def _refuse_newer(self) -> None:
-        """Raises NewerSchema; the records of a session whose session.json is damaged can be queried."""
-        if self.path.is_dir():
-            try:
-                self._is_own = Session(self.path).read().is_own
-            except NewerSchema:
-                raise
-            except SessionError:
-                self._is_own = False
+    def _refuse_newer(self) -> bool:
+        """Whether this version wrote all records. Raises NewerSchema; a session with a damaged session.json is read."""
+        if not self.path.is_dir():
+            return False
+        try:
+            return Session(self.path).read().is_own
+        except NewerSchema:
+            raise
+        except SessionError:
+            return False
 
-    def _session_files(self, wanted: Sequence[str]) -> list[tuple[str, Path]]:
-        """Return the Parquet files of a session: of compaction, and of segments that are not compacted or have to
-        stand in for a damaged file."""
+    def stored(self, wanted: Sequence[str]) -> tuple[list[tuple[str, Path]], dict[Path, list[str]]]:
+        """Return the Parquet files of these tables; and the segments that are not compacted or have to stand in for a
+        damaged file, with the tables to read from each. Raises SessionError, OSError."""
         session = Session(self.path)
         pieces, damages = survey(session)
         for damage in damages:
-            self._note_damage(damage)
+            self.note_damage(damage)
         whole = {piece.name: piece for piece in pieces if isinstance(piece, Path)}
         only_parquet = [part for piece in pieces if isinstance(piece, CompactedRange) for part in piece.parts]
         manifest = Manifest() if any(damage.what == "replaced" for damage in damages) else read_manifest(session)
@@ -109,32 +117,21 @@ class RecordedSource:
                 if first <= segment_number(path) <= last:
                     instead.setdefault(path, []).append(table)
         paths = checked_paths(session.parquet_folder, usable)
-        return [(part.table, path) for part, path in zip(usable, paths, strict=True)] + self._unpacked(instead)
+        files = [(part.table, path) for part, path in zip(usable, paths, strict=True)]
+        return files, dict(sorted(instead.items()))
 
     def _is_sound(self, session: Session, part: ParquetPart) -> bool:
         """Whether a file is what compaction wrote; versions before left no digest that could show it."""
         if check_part(session, part):
-            self._note_damage(Damage(session.parquet_folder / part.path, 0, 0, "replaced"))
+            self.note_damage(Damage(session.parquet_folder / part.path, 0, 0, "replaced"))
             return False
         return bool(part.digest)
-
-    def _unpacked(self, wanted: Mapping[Path, Sequence[str]]) -> list[tuple[str, Path]]:
-        """Write these tables of segments or of a file of records as Parquet."""
-        folder = self.scratch / f"unpacked-{len(list(self.scratch.iterdir()))}"
-        writer = PartWriter(folder, "part", is_temporary=self._is_temporary)
-        for path, tables in sorted(wanted.items()):
-            if path != self.path:
-                writer.add_segment(path, self._note_damage, tables, is_own=self._is_own, check=self._check_cancelled)
-                continue
-            for record in reader.records(path):
-                self._check_cancelled()
-                writer.add([record], tables)
-        return [(part.table, folder / part.path) for part in writer.finish()]
 
     def _check_cancelled(self) -> None:
         if self._cancelled:
             raise LoadCancelled
 
-    def _note_damage(self, damage: Damage) -> None:
+    def note_damage(self, damage: Damage) -> None:
+        """Remember what could not be read."""
         if damage not in self.damage:
             self.damage.append(damage)

@@ -19,9 +19,9 @@ from gconsole.session.format.table_schema import TABLES, UNKNOWN, columns_of, li
 connection = cache(connect)
 
 
-def written(path, table, records, **how):
+def written(path, table, records):
     """The written table, as read by pyarrow."""
-    write_file(connection(), path, table, [line_of(table)(record).decode() for record in records], **how)
+    write_file(connection(), path, table, [line_of(table)(record).decode() for record in records])
     return pq.ParquetFile(path).read()
 
 
@@ -53,12 +53,10 @@ def test_a_record_of_an_unknown_kind_is_kept_word_for_word(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_temporary", [False, True])
-def test_empty_table_still_has_all_its_columns(tmp_path, is_temporary):
+def test_empty_table_still_has_all_its_columns(tmp_path):
     for table in TABLES:
-        columns = written(tmp_path / "part.parquet", table, [], is_temporary=is_temporary)
-        instants = [] if is_temporary else ["t_utc", "rx_utc"]
-        assert columns.column_names == [column.name for column in columns_of(table)] + instants
+        columns = written(tmp_path / "part.parquet", table, [])
+        assert columns.column_names == [*(column.name for column in columns_of(table)), "t_utc", "rx_utc"]
 
 
 def test_columns_are_the_fields_of_the_json():

@@ -179,7 +179,7 @@ def test_unpacked_scratch_files_are_removed_when_the_source_closes(tmp_path):
     with source:
         source.tables(["gpu"])
         scratch = source.scratch
-        assert list(scratch.rglob("*.parquet"))
+        assert list(scratch.rglob("*.ndjson"))
     assert not scratch.exists()
 
 

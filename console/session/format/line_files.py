@@ -1,0 +1,101 @@
+"""Records as NDJSON files, some per table, of which DuckDB parses only the columns that a query uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from ...core.bus import Published
+from .duckdb_connection import connect
+from .reader import OnDamage, RecordFilter, lenient
+from .table_schema import UNKNOWN, LineFile, is_line_of_segment, line_of, literal, read_lines, table_of
+from .zstd_frames import Damage, Label, contents
+
+#: Bytes of a table as NDJSON; what is beyond becomes Parquet, which takes a tenth.
+_TABLE_BYTES: Final = 1 << 30
+
+
+class LineUnpacker:
+    """Unpacks records into files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` need not exist."""
+        self.lines: dict[str, LineFile] = {}
+        self.parquet: dict[str, tuple[Path, ...]] = {}
+        self._folder = folder
+
+    def add_segment(
+        self, path: Path, on_damage: OnDamage, wanted: Collection[str], *, is_own: bool, check: Callable[[], None]
+    ) -> None:
+        """Unpack the readable records of these tables; `on_damage` receives the rest. Raises OSError, as `check` does.
+
+        `is_own`: this version wrote the segment, so that most lines need not be decoded. `check` is called for each
+        frame.
+        """
+        same = frozenset(table for table in wanted if is_own and is_line_of_segment(table))
+        others = [table for table in wanted if table not in same]
+        if others:
+            choice = RecordFilter() if UNKNOWN in others else RecordFilter(kinds=others)
+            self.add(lenient(path, on_damage, choice), others, check)
+
+        def has_same(label: Label) -> bool:
+            check()
+            return not same.isdisjoint(label.kinds)
+
+        for item in contents(path, has_same) if same else ():
+            if isinstance(item, Damage):
+                on_damage(item)
+            else:
+                self._add_frame(item[1], same.intersection(item[0].label.kinds))
+
+    def add(self, records: Iterable[Published], wanted: Collection[str], check: Callable[[], None]) -> None:
+        """Unpack the records of these tables; `check` is called for each. Raises OSError, as `check` does."""
+        lines: dict[str, list[bytes]] = {}
+        for record in records:
+            check()
+            table = table_of(record)
+            if table in wanted:
+                held = lines.setdefault(table, [])
+                held.append(b"\n" + line_of(table)(record))
+                if len(held) >= 1024:
+                    self._append(table, lines.pop(table))
+        for table, held in lines.items():
+            self._append(table, held)
+
+    def _add_frame(self, raw: bytes, tables: frozenset[str]) -> None:
+        lines: dict[bytes, list[bytes]] = {}
+        for run in _runs_of(tables).finditer(b"\n" + raw):
+            lines.setdefault(run[1], []).append(run[0])
+        for table, held in lines.items():
+            self._append(table.decode(), held)
+
+    def _append(self, table: str, lines: list[bytes]) -> None:
+        """Append lines, or runs of lines, that begin with a line break."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._folder / f"{table}.ndjson"
+        before = self.lines.get(table, LineFile(path, 0))
+        self.lines[table] = LineFile(path, max(before.longest, *map(len, lines)))
+        with path.open("ab") as file:
+            file.write(b"".join(lines))
+            size = file.tell()
+        if size > _TABLE_BYTES:
+            self._convert(table)
+
+    def _convert(self, table: str) -> None:
+        source, made = self.lines.pop(table), self.parquet.get(table, ())
+        path = self._folder / f"{table}-{len(made)}.parquet"
+        with connect(threads=1) as connection:
+            rows = read_lines(table, source)
+            connection.execute(f"COPY ({rows}) TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd)")
+        source.path.unlink()
+        self.parquet[table] = (*made, path)
+
+
+@lru_cache(maxsize=64)
+def _runs_of(tables: frozenset[str]) -> re.Pattern[bytes]:
+    """Runs of lines of one of these kinds, which is group 1. Within a line, a struct may have a `kind`, too."""
+    kinds = b"|".join(sorted(table.encode() for table in tables))
+    return re.compile(rb'\n\{"kind":"(%s)",[^\n]*(?:\n\{"kind":"\1",[^\n]*){0,31}' % kinds)
