@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -162,13 +162,17 @@ def diff(a: Session, b: Session, as_json: bool, as_text: bool) -> int:
     """
     from ..session.manage.diff import compare_sessions
     from ..session.manage.diff_lines import comparison_text
+    from ..session.query.worker import QueryWorkerClient
 
     with usage_errors():
         for session in (a, b):
             session.read()
         on_screen = not (as_json or as_text) and _is_interactive()
-        with nullcontext() if on_screen else elapsed_shown(f"comparing {a.name} and {b.name}"):
-            comparison = _run_diff_app(a, b) if on_screen else compare_sessions(a, b)
+        if on_screen:
+            comparison = _run_diff_app(a, b)
+        else:
+            with elapsed_shown(f"comparing {a.name} and {b.name}"), closing(QueryWorkerClient()) as queries:
+                comparison = compare_sessions(a, b, queries)
     if comparison is None:
         return EXIT_INTERRUPTED
     if as_json:

@@ -14,34 +14,14 @@ from ..present.spans import Span, as_text, plain
 from ..session.format.layout import Session, SessionError
 from ..session.manage.diff import Comparison, compare_sessions
 from ..session.manage.diff_lines import Order, difference_lines, headline, names
-from ..text import format
+from ..session.query.limits import QueryCancelled
+from ..session.query.worker import QueryWorkerClient
 from .base_app import BaseApp
 from .dialogs.dialog import KeysDialog
 from .keymap.actions import bindings, in_scope
 from .theme.catalog import ThemeCatalog
 from .widgets.bars import Bar, hints
 from .widgets.line_view import LineReport
-
-#: Seconds between two updates of the progress line.
-_PROGRESS_EVERY_S = 0.25
-
-
-class ComparisonProgress:
-    """Progress of the thread that reads; `is_cancelled` stops it."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.is_cancelled = False
-
-    def on_record(self) -> None:
-        """Count a record. Raises ComparisonCancelled after cancellation."""
-        self.records += 1
-        if self.is_cancelled:
-            raise ComparisonCancelled
-
-
-class ComparisonCancelled(Exception):
-    """The screen was closed before the sessions were read."""
 
 
 class DiffScreen(ModalScreen[Comparison | None]):
@@ -50,10 +30,10 @@ class DiffScreen(ModalScreen[Comparison | None]):
     DEFAULT_CSS = "DiffScreen { background: $background; align: left top; }"
     BINDINGS: ClassVar[list[BindingType]] = bindings(in_scope("diff"))
 
-    def __init__(self, a: str, b: str, compare: Callable[[ComparisonProgress], Comparison]) -> None:
+    def __init__(self, a: str, b: str, compare: Callable[[QueryWorkerClient], Comparison]) -> None:
         super().__init__()
         self._names, self._compare = names(a, b), compare
-        self._reading = ComparisonProgress()
+        self._queries = QueryWorkerClient()
         self.error = ""  # why the comparison failed
         self._comparison: Comparison | None = None
         self._order: Order = "name"
@@ -67,7 +47,6 @@ class DiffScreen(ModalScreen[Comparison | None]):
     def on_mount(self) -> None:
         self._body.focus()
         self.run_worker(self._read(), name="compare sessions")
-        self._timer = self.set_interval(_PROGRESS_EVERY_S, self._draw, name="progress")
         self._draw()
 
     def on_resize(self) -> None:
@@ -75,14 +54,15 @@ class DiffScreen(ModalScreen[Comparison | None]):
 
     async def _read(self) -> None:
         try:
-            self._comparison = await asyncio.to_thread(self._compare, self._reading)
-        except ComparisonCancelled:
+            self._comparison = await asyncio.to_thread(self._compare, self._queries)
+        except QueryCancelled:
             return
         except (OSError, SessionError) as error:
             self.error = str(error)
             self.dismiss(None)
             return
-        self._timer.stop()
+        finally:
+            self._queries.close()
         self._draw()
 
     def _draw(self) -> None:
@@ -91,7 +71,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
         comparison, width = self._comparison, self._body.scrollable_content_region.width
         if comparison is None:
             self._head.show(self._names)
-            self._body.show([plain(""), plain(f"  {format.count(self._reading.records)} records read …", "muted")])
+            self._body.show([plain(""), plain("  reading both sessions …", "muted")])
         else:
             self._head.show(headline(comparison))
             self._body.show(difference_lines(comparison, width, self._order))
@@ -114,13 +94,13 @@ class DiffScreen(ModalScreen[Comparison | None]):
 
     def action_close(self) -> None:
         """Close the screen, and cancel reading."""
-        self._reading.is_cancelled = True
+        self._queries.cancel()
         self.dismiss(self._comparison)
 
 
 def diff_of(a: Session, b: Session) -> DiffScreen:
     """The screen for two recorded sessions."""
-    return DiffScreen(a.name, b.name, lambda reading: compare_sessions(a, b, reading.on_record))
+    return DiffScreen(a.name, b.name, lambda queries: compare_sessions(a, b, queries))
 
 
 class DiffApp(BaseApp, inherit_bindings=False):

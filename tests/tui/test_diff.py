@@ -20,13 +20,15 @@ from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, Session, named
 from gconsole.session.manage.diff import Comparison
 from gconsole.session.manage.diff_lines import difference_lines, headline
+from gconsole.session.query.worker import QueryWorkerClient
 from gconsole.session.replay import Replay
 from gconsole.text.cells import width_of
 from gconsole.tui.dialogs.dialog import KeysDialog
 from gconsole.tui.dialogs.prompts import Prompt
-from gconsole.tui.diff_screen import ComparisonProgress, DiffApp, DiffScreen, diff_of
+from gconsole.tui.diff_screen import DiffApp, DiffScreen, diff_of
 from gconsole.tui.replay_app import ReplayApp
 
+ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 
 
@@ -85,7 +87,7 @@ async def test_diff_screen_keys_sort_copy_show_help_and_quit(tmp_path):
     )
     app = DiffApp(diff_of(monday, tuesday))
     async with app.run_test(size=(120, 30)) as pilot:
-        await shows(pilot, "monday → tuesday", "kernel  5.15 → 6.8", "gpu power_w", "+42.9 %", "METRICS  by name")
+        await shows(pilot, "monday → tuesday", "kernel  5.15 → 6.8", "gpu power_w", "+43.0 %", "METRICS  by name")
         await pilot.press("o")
         await shows(pilot, "METRICS  by change")
         await pilot.press("y")
@@ -101,15 +103,16 @@ async def test_diff_screen_keys_sort_copy_show_help_and_quit(tmp_path):
 
 async def test_escape_while_reading_cancels_the_comparison(tmp_path):
     goes_on = threading.Event()
+    (tmp_path / "nothing.ndjson").touch()
 
-    def slow(reading: ComparisonProgress) -> Comparison:
+    def slow(queries: QueryWorkerClient) -> Comparison:
         goes_on.wait(30)
-        while True:
-            reading.on_record()
+        queries.query(ENDLESS, tmp_path / "nothing.ndjson", limit=None, deadline_s=600.0)
+        raise AssertionError("not cancelled")
 
     app = DiffApp(DiffScreen("monday", "tuesday", slow))
     async with app.run_test() as pilot:
-        await shows(pilot, "records read")
+        await shows(pilot, "reading both sessions")
         await pilot.press("escape")
         goes_on.set()
     assert app.comparison is None

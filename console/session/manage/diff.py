@@ -1,24 +1,22 @@
-"""Comparison of two sessions: nodes, versions, links, findings and metrics; equal facts are omitted."""
+"""Comparison of two sessions: nodes, versions, links, findings and metrics; equal facts are omitted.
+
+Each session is read by one query, in the process that runs all queries.
+"""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
-from ...core.bus import Published
-from ...records import Finding, GpuInfo, Link, Node, Rank
-from ...records.kinds import key_of, kind_of
+from ...records import KINDS, Link
+from ...records.kinds import SPECS
 from ...records.metrics import fields_for
-from ..format import reader
-from ..format.layout import Session
-from ..format.reader import RecordFilter
+from ..format.layout import Session, SessionError
+from ..query.limits import QueryCancelled, QueryError
+from ..query.worker import QueryWorkerClient
 
-#: Kinds that are compared; others are not decompressed.
-_KINDS: Final = frozenset({"gpu", "host", "nic", "rank_stat", "node", "gpu_info", "rank", "link", "finding"})
 #: Compared fields of a node and of its GPUs.
 _OF_NODE: Final = ("kernel", "arch", "os", "python", "cpus", "mem_total_bytes")
 _OF_GPU: Final = (
@@ -26,12 +24,14 @@ _OF_GPU: Final = (
 )  # fmt: skip
 #: Suffix of the facts that count the links of a type.
 LINKS: Final = " links"
-#: Size of the reservoir of samples per metric.
+#: About so many samples of a metric are sorted.
 KEPT: Final = 100_000
+#: Seconds for the query of one session.
+_DEADLINE_S: Final = 3600.0
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Distribution of one metric; of more than `KEPT` samples, of a uniform random choice."""
+    """Distribution of one metric; of more than `KEPT` samples, of a choice by their hash."""
 
     samples: int
     median: float
@@ -96,117 +96,102 @@ def folded(changed: Iterable[ChangedFact]) -> list[Alike]:
     return [Alike(tuple(nodes), what, a, b) for (what, a, b), nodes in alike.items()]
 
 
-class Sampled(msgspec.Struct):
-    """Reservoir of a metric's samples (Vitter's algorithm R), with a fixed seed."""
-
-    seen: int = 0
-    kept: list[float] = msgspec.field(default_factory=list)
-    chance: random.Random = msgspec.field(default_factory=lambda: random.Random(1))
-
-    def add(self, value: float) -> None:
-        """Add a sample."""
-        self.seen += 1
-        if len(self.kept) < KEPT:
-            self.kept.append(value)
-        elif (slot := self.chance.randrange(self.seen)) < KEPT:
-            self.kept[slot] = value
-
-    def spread(self) -> Spread | None:
-        """Return the distribution; None without samples."""
-        if not self.kept:
-            return None
-        ordered = sorted(self.kept)
-        last = len(ordered) - 1
-        median, p95, p99 = (ordered[round(share * last)] for share in (0.5, 0.95, 0.99))
-        return Spread(self.seen, median, p95, p99, ordered[last])
-
-
 class ComparedSession(msgspec.Struct):
     """Facts, metrics and findings of one session."""
 
     facts: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)  # node → what → value
-    figures: dict[str, Sampled] = msgspec.field(default_factory=dict)
+    figures: dict[str, Spread] = msgspec.field(default_factory=dict)
     findings: set[str] = msgspec.field(default_factory=set)
-    _links: dict[str, dict[tuple[object, ...], str]] = msgspec.field(default_factory=dict)
-
-    def add(self, record: Published) -> None:
-        """Add a record."""
-        for name in fields_for(type(record), "diff"):
-            value = getattr(record, name)
-            if value is not None:
-                self.figures.setdefault(f"{kind_of(record)}.{name}", Sampled()).add(float(value))
-        match record:
-            case Node():
-                self._fact(record.node, {name: getattr(record, name) for name in _OF_NODE})
-            case GpuInfo():
-                place = f"gpu{record.index}" if record.mig_index is None else f"gpu{record.index}.{record.mig_index}"
-                self._fact(record.node, {f"{place} {name}": getattr(record, name) for name in _OF_GPU})
-            case Rank(nccl=str(version)):
-                self._fact(record.node, {"NCCL": version})
-            case Link():
-                ends = key_of(record)
-                links = self._links.setdefault(record.node, {})
-                if record.gone:
-                    links.pop(ends, None)
-                else:
-                    links[ends] = f"{record.type}{LINKS}"
-            case Finding():
-                blamed = f": {', '.join(record.culprits)}" if record.culprits else ""
-                self.findings.add(f"{record.id}{blamed}")
-
-    def all_facts(self) -> dict[str, dict[str, str]]:
-        """Return the facts of each node, its final number of links per type included."""
-        facts_of = {node: dict(facts) for node, facts in self.facts.items()}
-        for node, links in self._links.items():
-            for what, number in Counter(links.values()).items():
-                facts_of.setdefault(node, {})[what] = str(number)
-        return facts_of
-
-    def _fact(self, node: str, facts: Mapping[str, Any]) -> None:
-        node_facts = self.facts.setdefault(node, {})
-        node_facts |= {what: str(value) for what, value in facts.items() if value is not None}
 
 
-def compare(name_a: str, a: Iterable[Published], name_b: str, b: Iterable[Published]) -> Comparison:
-    """Return the differences between two sessions from their records; each is read once."""
-    seen_a, seen_b = _seen(a), _seen(b)
-    facts_a, facts_b = seen_a.all_facts(), seen_b.all_facts()
+def compare_sessions(a: Session, b: Session, client: QueryWorkerClient) -> Comparison:
+    """Compare two recorded sessions; `client` cancels.
+
+    Raises SessionError if one is damaged, QueryCancelled, OSError.
+    """
+    seen_a, seen_b = _read(a, client), _read(b, client)
     names = sorted(seen_a.figures.keys() | seen_b.figures.keys())
     return Comparison(
-        schema="gconsole.diff/1", a=name_a, b=name_b,
-        nodes_only_a=tuple(sorted(facts_a.keys() - facts_b.keys())),
-        nodes_only_b=tuple(sorted(facts_b.keys() - facts_a.keys())),
-        changed=tuple(_changed(facts_a, facts_b)),
+        schema="gconsole.diff/1", a=a.name, b=b.name,
+        nodes_only_a=tuple(sorted(seen_a.facts.keys() - seen_b.facts.keys())),
+        nodes_only_b=tuple(sorted(seen_b.facts.keys() - seen_a.facts.keys())),
+        changed=tuple(_changed(seen_a.facts, seen_b.facts)),
         findings_only_a=tuple(sorted(seen_a.findings - seen_b.findings)),
         findings_only_b=tuple(sorted(seen_b.findings - seen_a.findings)),
         findings_both=tuple(sorted(seen_a.findings & seen_b.findings)),
-        figures=tuple(Figure(name, _spread(seen_a, name), _spread(seen_b, name)) for name in names),
+        figures=tuple(Figure(name, seen_a.figures.get(name), seen_b.figures.get(name)) for name in names),
     )  # fmt: skip
 
 
-def compare_sessions(a: Session, b: Session, on_record: Callable[[], None] = lambda: None) -> Comparison:
-    """Compare two recorded sessions; `on_record` is called for each record, and may raise to cancel.
-
-    Raises SessionError if one is damaged, OSError.
-    """
-    return compare(a.name, _read(a, on_record), b.name, _read(b, on_record))
-
-
-def _read(session: Session, on_record: Callable[[], None]) -> Iterator[Published]:
-    for record in reader.records(session.path, RecordFilter(kinds=_KINDS)):
-        on_record()
-        yield record
-
-
-def _seen(records: Iterable[Published]) -> ComparedSession:
+def _read(session: Session, client: QueryWorkerClient) -> ComparedSession:
+    try:
+        result = client.query(_query(), session.path, limit=None, deadline_s=_DEADLINE_S)
+    except QueryCancelled:
+        raise
+    except QueryError as error:
+        raise SessionError(f"{session.path}: {error}") from error
+    for damage in result.lost:
+        raise SessionError(f"{session.path}: {damage}; try: gconsole sessions verify {session.name}, and recover")
     seen = ComparedSession()
-    for record in records:
-        seen.add(record)
+    for section, node, what, value, samples, *spread in result.rows:
+        match section:
+            case "fact":
+                seen.facts.setdefault(node, {})[what] = value
+            case "finding":
+                seen.findings.add(what)
+            case _:
+                seen.figures[what] = Spread(samples, *spread)
     return seen
 
 
-def _spread(seen: ComparedSession, name: str) -> Spread | None:
-    return seen.figures[name].spread() if name in seen.figures else None
+def _query() -> str:
+    """The query of a session: sections `fact`, `finding` and `figure`; null where a column is not of its section."""
+    place = """'gpu' || "index" || coalesce('.' || mig_index, '') || ' '"""
+    ends = ", ".join(SPECS[Link].key)
+    figures = [_figures(kind, fields) for kind, struct in KINDS.items() if (fields := fields_for(struct, "diff"))]
+    return f"""
+        WITH facts AS (
+            {_latest("node", _OF_NODE)}
+            UNION ALL {_latest("gpu_info", _OF_GPU, place)}
+            UNION ALL SELECT node, 'NCCL', last(nccl ORDER BY rx, seq) FROM rank WHERE nccl IS NOT NULL GROUP BY node
+            UNION ALL SELECT node, type || '{LINKS}', count(*)::VARCHAR FROM (
+                SELECT node, type, last(gone ORDER BY rx, seq) AS is_gone FROM link GROUP BY node, {ends}
+            ) WHERE is_gone IS DISTINCT FROM true GROUP BY ALL
+        )
+        SELECT 'fact' AS section, *, NULL AS samples, NULL AS median, NULL AS p95, NULL AS p99, NULL AS max FROM facts
+        UNION ALL BY NAME SELECT DISTINCT 'finding' AS section,
+            id || CASE WHEN len(culprits) > 0 THEN ': ' || array_to_string(culprits, ', ') ELSE '' END AS what
+        FROM finding
+        UNION ALL BY NAME {" UNION ALL BY NAME ".join(figures)}
+    """
+
+
+def _latest(table: str, fields: Iterable[str], place: str = "''") -> str:
+    """A row per node, place and field: its last value that is known."""
+    values = ", ".join(
+        f"last({name} ORDER BY rx, seq) FILTER (WHERE {name} IS NOT NULL)::VARCHAR AS {name}" for name in fields
+    )
+    return f"""SELECT node, place || what AS what, value FROM (
+                   UNPIVOT (SELECT node, {place} AS place, {values} FROM {table} GROUP BY ALL)
+                   ON COLUMNS(* EXCLUDE (node, place)) INTO NAME what VALUE value)"""
+
+
+def _figures(table: str, fields: Iterable[str]) -> str:
+    """A row per metric; quantiles of every nth sample, by its hash, so that memory stays bounded."""
+    spreads = ", ".join(
+        f"""{{'samples': count({name}), 'max': max({name})::DOUBLE,
+             'q': quantile_disc({name}::DOUBLE, [0.5, 0.95, 0.99]) FILTER (WHERE is_chosen)}} AS {name}"""
+        for name in fields
+    )
+    return f"""
+        SELECT 'figure' AS section, '{table}.' || what AS what, value.samples AS samples,
+               value.q[1] AS median, value.q[2] AS p95, value.q[3] AS p99, value.max AS max
+        FROM (UNPIVOT (
+            SELECT {spreads} FROM (
+                SELECT *, hash(agent, seq) % (SELECT 1 + count(*) // {KEPT} FROM {table}) = 0 AS is_chosen FROM {table}
+            )
+        ) ON COLUMNS(*) INTO NAME what VALUE value) WHERE value.samples > 0 AND value.q IS NOT NULL
+    """
 
 
 def _changed(a: Mapping[str, Mapping[str, str]], b: Mapping[str, Mapping[str, str]]) -> Iterator[ChangedFact]:

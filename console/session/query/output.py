@@ -10,15 +10,17 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 import msgspec
-from numpy.typing import NDArray
 
 from ...text import format
 from ...text.cells import table
 from ...text.sanitize import cell, printable, printable_lines
 from ..format.table_schema import unit_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Parquet is written by `Database.write_parquet`.
 Format = Literal["table", "json", "csv"]
@@ -59,6 +61,7 @@ class ResultSet(msgspec.Struct, frozen=True):
     truncated: bool  # there were more than the limit
     took_s: float
     damage: tuple[str, ...] = ()  # what could not be read, as text: the result is without it
+    lost: tuple[str, ...] = ()  # of that, what was complete once; not the end that is being written
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return every row as column name → value."""

@@ -66,6 +66,7 @@ class QueryReply(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
     took_s: float = 0.0
     damage: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     names: dict[str, tuple[str, ...]] | None = None
 
 
@@ -90,7 +91,7 @@ class QueryWorkerClient:
             with (folder / RESULT).open("rb") as file:
                 rows = [tuple(msgspec.json.decode(line)) for line in file]
         columns = tuple(ResultColumn(name, kind) for name, kind in reply.columns)
-        return ResultSet(columns, rows, reply.truncated, reply.took_s, reply.damage)
+        return ResultSet(columns, rows, reply.truncated, reply.took_s, reply.damage, reply.lost)
 
     def names(self) -> Mapping[str, tuple[str, ...]]:
         """Return every table and short view with its columns. Raises QueryError, OSError."""
@@ -201,7 +202,8 @@ def run(request: QueryRequest) -> QueryReply:
             return _run(request, Database(_SavedTables(folder)))
         with RecordedSource(Path(request.session), folder) as source:
             reply = _run(request, Database(source, source.scratch))
-            return msgspec.structs.replace(reply, damage=tuple(map(str, source.damage)))
+            lost = tuple(str(damage) for damage in source.damage if damage.is_loss and damage.what != "torn")
+            return msgspec.structs.replace(reply, damage=tuple(map(str, source.damage)), lost=lost)
     except QueryRefused as error:
         return QueryReply(trouble=str(error), kind="refused")
     except MemoryError:
