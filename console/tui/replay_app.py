@@ -80,20 +80,18 @@ class ReplayController(Controller):
         self._app, self._replay = app, replay
         self._activity = ""  # the seek that is running, in words
         self._is_swapping = False  # the views are being replaced
+        self._sought = asyncio.Event()  # the first seek is shown
         self._next_seek: int | None = None
         self._ticked = time.monotonic()
 
     async def begin(self, start: int | None) -> None:
-        """Index the session, go to `start`, and find the events and damaged parts, in a thread."""
+        """Go to `start`, index the session, and find the events and damaged parts, in a thread."""
         plays = self._replay.is_playing
         if start is not None:
             self._replay.is_playing = False
-            self._activity = f"seeking to {format.clock_time(start)} …"
-        await asyncio.to_thread(self._replay.build_index)  # first: what follows then reads a part of the session
-        if start is not None:
-            self._activity, instant = "", start if self._next_seek is None else self._next_seek
-            self._next_seek = None
-            self.seek(instant, then_play=plays)
+            self.seek(start, then_play=plays)
+            await self._sought.wait()
+        await asyncio.to_thread(self._replay.build_index)  # what follows then reads a part of the session
         await asyncio.to_thread(self._replay.find_events)
         for damage in self._replay.damages:
             self._app.notify(f"{clean(str(damage))}; playing the rest", severity="warning", markup=False)
@@ -203,12 +201,14 @@ class ReplayController(Controller):
             await asyncio.to_thread(self._replay.jump_quickly, instant)
             await self._app.show_store(self._replay.store)
             self._is_swapping = False
+            self._sought.set()
             if self._replay.needs_backfill and self._next_seek is None:
                 self._activity = "reading earlier data …"
                 await asyncio.to_thread(self._replay.backfill)
                 self._replay.apply_backfill()
         finally:
             self._activity, self._is_swapping = "", False
+            self._sought.set()
         self._replay.is_playing = plays
         if self._next_seek is not None:
             instant, self._next_seek = self._next_seek, None

@@ -285,8 +285,8 @@ async def test_jump_to_the_end_of_a_long_hang_shows_the_live_verdict(tmp_path):
 
 
 async def test_screen_appears_before_a_late_start_is_reached(player, monkeypatch):
-    may_go, index = threading.Event(), player.build_index
-    monkeypatch.setattr(player, "build_index", lambda: may_go.wait(60) and index())
+    may_go, jump = threading.Event(), player.jump_quickly
+    monkeypatch.setattr(player, "jump_quickly", lambda to: may_go.wait(60) and jump(to))
     player.is_playing = True
     async with ReplayApp(player, start=player.begin + 5 * 60 * SECOND).run_test(size=(140, 40)) as pilot:
         try:

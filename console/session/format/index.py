@@ -11,7 +11,7 @@ not covered if it is damaged, its length differs from that when it was indexed, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,9 +24,10 @@ from ...records import UNREADABLE, RawRecord
 from ...records.kinds import CHANGES, SPECS, identity
 from ...text.atomic_files import write_atomically
 from . import reader, zstd_frames
-from .layout import Meta, Session, decode_checked, digest_of, segment_number, write_checked
-from .manifest import CompactedRange, survey
+from .layout import Meta, Session, SessionError, decode_checked, digest_of, segment_number, write_checked
+from .manifest import CompactedRange, Manifest, ParquetPart, check_part, read_manifest, segments_of, survey
 from .reader import OnDamage, RecordFilter
+from .table_schema import TABLES
 from .writer import pack_records
 from .zstd_frames import Damage, Frame
 
@@ -126,13 +127,35 @@ class IndexedSession(msgspec.Struct, frozen=True):
         parts, damages = survey(self.session)
         for damage in damages:
             on_damage(damage)
+        compacted = {} if choice.kinds is None else self._compacted(parts, choice.kinds)
         for piece in parts:
             if isinstance(piece, CompactedRange):
                 yield from reader.compacted_records(self.session, piece, choice)
             elif indexed := self.segments.get(piece.name):
                 yield from read_indexed(piece, indexed)
+            elif piece.name in compacted:
+                yield from reader.compacted_records(self.session, compacted[piece.name], choice)
             else:
                 yield from reader.lenient(piece, on_damage, choice)
+
+    def _compacted(self, pieces: Iterable[Path | CompactedRange], kinds: Collection[str]) -> dict[str, CompactedRange]:
+        """The Parquet with these kinds of the segments that the index does not cover, by segment, if it is sound."""
+        names = {piece.name for piece in pieces if isinstance(piece, Path)} - self.segments.keys()
+        try:
+            manifest = read_manifest(self.session) if names else Manifest()
+        except SessionError:
+            manifest = Manifest()
+        if manifest.damaged_bytes:
+            return {}
+        read: dict[tuple[int, int], list[ParquetPart]] = {}
+        for part in manifest.parts:
+            read.setdefault(segments_of(part), []).extend([part] if part.table in (*kinds, TABLES[-1]) else [])
+        return {
+            path.name: CompactedRange(first, last, tuple(parts))
+            for (first, last), parts in read.items()
+            if first == last and (path := self.session.segment(first)).name in names & manifest.segments.keys()
+            and all(part.digest and not check_part(self.session, part) for part in parts)
+        }  # fmt: skip
 
     def _changes_of(
         self, choice: RecordFilter, to_rx: int, on_damage: OnDamage, path: Path, indexed: IndexedSegment

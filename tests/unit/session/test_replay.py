@@ -1,6 +1,7 @@
 """Replay: the state at an instant equals that of a live console then, and the player controls time."""
 
 import copy
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from gconsole.core.control import CaptureRequest
 from gconsole.core.store import Store
 from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat, Stack
 from gconsole.session import replay
-from gconsole.session.format import index, writer
+from gconsole.session.format import index, writer, zstd_frames
 from gconsole.session.format.layout import Meta, RecorderRun, SessionError, named
 from gconsole.session.manage.compact import compact
 from gconsole.session.replay import NotLive, Replay
@@ -209,15 +210,19 @@ def test_jumps_show_the_same_with_or_without_an_index_or_from_parquet(blocks_of_
     indexed.build_index()
     indexed.find_events()
     with_index = [after_a_jump(indexed, second) for second in seconds]
+    shutil.rmtree(session.path / "index")
     compact(session)
+    compacted = Replay(session, history_bytes=1 << 28)
+    compacted.find_events()
+    beside_segments = [after_a_jump(compacted, second) for second in seconds]
     for path in session.segments():
         path.unlink()
     out_of_parquet = Replay(session, history_bytes=1 << 28)
     out_of_parquet.find_events()
     from_parquet = [after_a_jump(out_of_parquet, second) for second in seconds]
 
-    for each in zip(seconds, from_segments, with_index, from_parquet, strict=True):
-        assert each[1] == each[2] == each[3], f"after a jump to {each[0]} s"
+    for each in zip(seconds, from_segments, with_index, beside_segments, from_parquet, strict=True):
+        assert each[1] == each[2] == each[3] == each[4], f"after a jump to {each[0]} s"
 
 
 def after_a_jump(player, second):
@@ -291,6 +296,33 @@ def test_jump_with_an_index_does_not_read_the_blocks_it_covers(blocks_of_a_minut
 
     assert not player.damages
     assert player.store.findings, "changes in between come from the index"
+
+
+def test_jump_without_an_index_takes_the_state_from_compacted_tables(blocks_of_a_minute, session):
+    compact(session)
+    (path,) = session.segments()
+    frames = list(zstd_frames.scan(path))
+    data = bytearray(path.read_bytes())
+    for frame in frames[1 : len(frames) // 2]:
+        data[frame.start] ^= 1  # undetected, since the length is equal
+    path.write_bytes(data)
+
+    player = Replay(session)
+    player.jump(player.end)
+
+    assert len(frames) > 10
+    assert not player.damages
+    assert player.store.findings
+
+
+def test_jump_does_not_read_damaged_tables(blocks_of_a_minute, session):
+    for part in compact(session).parts:
+        path = session.parquet_folder / part.path
+        path.write_bytes(path.read_bytes()[:-9] + bytes(9))
+    player = Replay(session)
+    player.jump(player.end)
+    assert not player.damages
+    assert player.store.findings
 
 
 def test_grown_or_damaged_segment_is_read_without_the_index(blocks_of_a_minute, session):
