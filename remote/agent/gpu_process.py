@@ -1,10 +1,12 @@
 """NVML in a child process: a driver library that hangs or crashes does not take the agent with it.
 
 The child is forked without an exec, runs the samplers that call NVML on threads of its own, and sends their records on
-one pipe, a line of JSON each; lines that are not JSON are a traceback of faulthandler. It ends when its input ends.
+one pipe: those of an instant as a line of kinds and JSON between tabs, which the agent does not decode. Other messages
+are a line of JSON; other lines are a traceback of faulthandler. It ends when its input ends.
 """
 
 import faulthandler
+import gc
 import json
 import os
 import re
@@ -19,7 +21,7 @@ from ..nvml import inventory
 from ..samplers.base import Sampler, Unavailable
 from ..samplers.gpu import GpuSampler
 from ..samplers.topology import TopologySampler
-from . import release
+from . import release, wire
 from .sampler_thread import SamplerThread
 
 TYPE_CHECKING = False
@@ -159,6 +161,9 @@ class GpuProcess(Sampler):
             with os.fdopen(output, "rb") as lines:
                 for line in lines:
                     self._last_line = time.monotonic()
+                    if line.startswith(b"\t") and line.endswith(b"\t\n"):  # else a crash has interrupted it
+                        self._post_facts(line.decode("ascii").split("\t")[1:-1], first)
+                        continue
                     try:
                         message = json.loads(line.decode("utf-8", "replace"))
                     except ValueError:
@@ -171,21 +176,27 @@ class GpuProcess(Sampler):
         finally:
             ended.set()
 
-    def _handle(self, message: "Fields", first: "threading.Event") -> None:
-        facts = []
-        for kind, fields in message.get("facts", ()):
-            if kind == "inventory" and fields["of"] == "gpu":
-                self._inventory = fields
-                if time.monotonic() - self._crashed < PROVEN_S:
-                    continue  # posted when it has proved itself
-                self._posted = self.context.shared["gpu_inventory"] = fields
-            elif kind == "inventory":
-                self.context.shared["gpu_edges"] = fields["count"]
-                continue
-            facts.append((kind, fields))
+    def _post_facts(self, parts: "list[str]", first: "threading.Event") -> None:
+        """Post the records of one instant: `parts` are kind and JSON in turn."""
+        pairs = zip(parts[::2], parts[1::2])  # noqa: B905 - Python 3.6
+        facts = [(kind, text) for kind, text in pairs if kind != "inventory" or self._counts(text)]
         if facts:
             first.set()
             self._agent.outbox.post(facts)
+
+    def _counts(self, text: str) -> bool:
+        """Note an `inventory` of the child; whether it is posted."""
+        fields = json.loads(text)
+        if fields["of"] != "gpu":
+            self.context.shared["gpu_edges"] = fields["count"]
+            return False
+        self._inventory = fields
+        if time.monotonic() - self._crashed < PROVEN_S:
+            return False  # posted when it has proved itself
+        self._posted = self.context.shared["gpu_inventory"] = fields
+        return True
+
+    def _handle(self, message: "Fields", first: "threading.Event") -> None:
         if "refused" in message:
             self._refused = Unavailable(*message["refused"])
             first.set()
@@ -301,8 +312,11 @@ class _Child(object):
         self._lock = threading.Lock()
 
     def send(self, message: "Fields") -> None:
-        """Write one line; the child ends when the agent has."""
-        data = json.dumps(message).encode("utf-8") + b"\n"
+        """Write one message; the child ends when the agent has."""
+        self._write(json.dumps(message))
+
+    def _write(self, line: str) -> None:
+        data = line.encode("ascii") + b"\n"
         with self._lock:
             try:
                 while data:
@@ -312,9 +326,17 @@ class _Child(object):
 
     def post(self, facts: "Iterable[Fact]") -> None:
         """Send the records of one instant."""
-        facts = list(facts)
-        if facts:
-            self.send({"facts": facts})
+        parts = [part for fact in facts for part in self._encoded(*fact)]
+        if parts:
+            self._write("\t".join([""] + parts + [""]))
+
+    @staticmethod
+    def _encoded(kind: str, fields: "Fields") -> "tuple[str, str]":
+        try:
+            return kind, wire.to_json(fields)
+        except ValueError as error:  # NaN
+            text = "a %s record could not be sent: %s" % (kind, error)
+            return "log", wire.to_json({"source": "agent", "severity": "error", "text": text})
 
     def miss(self, name: str, text: str, try_: str) -> None:
         """NVML cannot be used: this child is of no more use, as the library keeps its state."""
@@ -333,6 +355,8 @@ def _run_child(context: "Context", from_agent: int, output: int) -> None:
     """Everything that the child does."""
     try:
         _detach(from_agent, output)
+        if hasattr(gc, "freeze"):  # Python 3.7: collections do not touch the pages that it shares with the agent
+            gc.freeze()
         child = _Child(context, output)
         context.shared = {}
         threads = [SamplerThread(GpuSampler(context), child)]

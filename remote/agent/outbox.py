@@ -67,11 +67,13 @@ class Outbox(object):
         self._chunks: Deque[Chunk] = collections.deque()
         self._control: Deque[bytes] = collections.deque()
         self._turn = 0  # counts connections; the writer of an old one gets None
+        self._is_gathering = False  # the writer waits for more records: they need not wake it
         self._wake = threading.Condition()
 
-    def post(self, facts: "Iterable[Fact]") -> int:
+    def post(self, facts: "Iterable[Fact | tuple[str, str]]") -> int:
         """Number, stamp and queue the records of one instant, which are sent in one write; returns their bytes.
 
+        Fields may be the text of a JSON object that is not empty, as `wire.to_json` makes it in another process.
         One that cannot be encoded (NaN, a type unknown to JSON) is replaced by a `log` record.
         """
         t, mono = stamps.realtime_ns(), stamps.mono_ns()
@@ -79,7 +81,8 @@ class Outbox(object):
             lines = [self._line(kind, fields, t, mono) for kind, fields in facts]
             if lines:
                 self._append(lines)
-                self._wake.notify()
+                if not self._is_gathering:
+                    self._wake.notify()
         return sum(len(line) for line in lines)
 
     def control(self, frame: "Fields") -> None:
@@ -102,8 +105,10 @@ class Outbox(object):
             if turn == self._turn and not self._ready():
                 self._wake.wait(wait_s)
             deadline = time.monotonic() + gather_s
+            self._is_gathering = True
             while turn == self._turn and self._ready() and not self._control and time.monotonic() < deadline:
                 self._wake.wait(deadline - time.monotonic())
+            self._is_gathering = False
             if turn != self._turn:
                 return None
             control = b"".join(self._control)
@@ -136,10 +141,13 @@ class Outbox(object):
     def _ready(self) -> bool:
         return bool(self._control or (self._chunks and self._chunks[-1].last > self._written))
 
-    def _line(self, kind: str, fields: "Fields", t: int, mono: int) -> bytes:
+    def _line(self, kind: str, fields: "Fields | str", t: int, mono: int) -> bytes:
         head = {"kind": kind, "seq": self._seq + 1, "t": t, "mono": mono}
         try:
-            line = wire.encode(dict(head, **fields))  # `kind` leads: the console sorts lines by it
+            if isinstance(fields, str):
+                line = wire.pack(wire.to_json(head)[:-1] + "," + fields[1:])
+            else:
+                line = wire.encode(dict(head, **fields))  # `kind` leads: the console sorts lines by it
         except (ValueError, TypeError) as error:
             text = "a %s record could not be sent: %s" % (kind, error)
             line = wire.encode(dict(head, kind="log", source="agent", severity="error", text=text))

@@ -17,6 +17,7 @@ PROTOCOL = (1, 1)
 MAX_LINE = 4 << 20
 _LARGE = 64 << 10
 _LONE_SURROGATE = re.compile(r"\\ud[89a-f][0-9a-f]{2}")
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class BadFrame(ValueError):
@@ -25,9 +26,17 @@ class BadFrame(ValueError):
 
 def encode(frame: "Fields") -> bytes:
     """One frame as a line of bytes. Raises ValueError for NaN and infinity (unknown is None) and for one too long."""
-    text = json.dumps(frame, separators=(",", ":"), allow_nan=False)
-    if _LONE_SURROGATE.search(text):
-        text = json.dumps(_escaped(frame), separators=(",", ":"), allow_nan=False)
+    return pack(to_json(frame))
+
+
+def to_json(frame: "Fields") -> str:
+    """One frame as text. Raises ValueError for NaN and infinity."""
+    text = _ENCODER.encode(frame)
+    return _ENCODER.encode(_escaped(frame)) if _LONE_SURROGATE.search(text) else text
+
+
+def pack(text: str) -> bytes:
+    """A frame's text as a line of bytes. Raises ValueError for one too long."""
     line = text.encode("ascii")
     if _LARGE < len(line) <= MAX_LINE:
         line = b'{"z":"' + base64.b64encode(zlib.compress(line, 6)) + b'"}'

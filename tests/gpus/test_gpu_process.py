@@ -1,5 +1,7 @@
 """NVML in a process of its own: it hangs, crashes, is refused and repaired, and the agent goes on."""
 
+import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -27,7 +29,7 @@ class FakeAgent:
         self.place = SimpleNamespace(root=None)
 
     def post(self, facts):
-        self.posted += list(facts)
+        self.posted += [(kind, json.loads(fields) if isinstance(fields, str) else fields) for kind, fields in facts]
 
     def miss(self, name, text, try_):
         self.missing[name] = text
@@ -265,3 +267,18 @@ def test_holders_of_a_gpu_are_named(tmp_path):
         (tmp_path / str(pid) / "fd" / "5").symlink_to(target)
         (tmp_path / str(pid) / "stat").write_bytes(b"%d (a) b) S 1 0 0" % pid)
     assert release.holders(str(tmp_path)) == [(7, 1)]
+
+
+def test_line_that_a_crash_interrupts_is_no_record():
+    """The traceback of a crash follows what another thread had written of its line."""
+    agent = FakeAgent()
+    process = GpuProcess(Context(), agent)
+    output, child = os.pipe()
+    whole, broken = b'\tgpu\t{"index":0}\t\n', b'\tgpu\t{"index":1,"uu'
+    os.write(child, whole + broken + b"Fatal Python error: Segmentation fault\n" + broken)
+    os.close(child)
+
+    process._receive(output, threading.Event(), threading.Event())
+
+    assert agent.posted == [("gpu", {"index": 0})]
+    assert "Segmentation fault" in "".join(process._crash)

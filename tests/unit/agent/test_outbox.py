@@ -283,6 +283,17 @@ def test_encoded_record_starts_with_its_kind():
     assert outbox.next_bytes(outbox.rewind(0), 0.0, 0.0).startswith(b'{"kind":"log","seq":1,')
 
 
+@pytest.mark.parametrize("fields", [{"index": 0, "name": "a\tb \ud800"}, {"text": "x" * 100_000}])
+def test_record_encoded_in_another_process_is_sent_like_any_other(fields):
+    outbox = Outbox(ROOMY, keep=True)
+
+    outbox.post([("gpu", wire.to_json(fields)), ("gpu", fields)])
+
+    encoded, other = taken(outbox, outbox.rewind(0))
+    assert (encoded.pop("seq"), other.pop("seq")) == (1, 2)
+    assert encoded == other and encoded["kind"] == "gpu"
+
+
 def test_records_posted_by_many_threads_have_consecutive_sequence_numbers():
     outbox = Outbox(ROOMY, keep=True)
     threads = [threading.Thread(target=lambda: [post(outbox, 1, 2) for _ in range(50)]) for _ in range(4)]
