@@ -70,7 +70,10 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
 
 
 class Gpu(Record, tag="gpu", kw_only=True):
-    """Metrics of one GPU at one tick. Unsupported values are None. Rates are since the previous tick."""
+    """Metrics of one GPU at one tick. Unsupported values are None. Rates are since the previous tick.
+
+    Counters of errors, remaps, BAR1 memory, fan, video clock, encoder and decoder are read every 5 s and repeated.
+    """
 
     index: Count  # number of the GPU on its node, as in NVML
     uuid: str  # UUID of the GPU or MIG device

@@ -63,22 +63,19 @@ _SHARE = "clocks_event_share_pct."
 _CRC = ("nvlink_crc_errors", "nvlink_crc_errors.data")
 _TOTAL_FIELDS = tuple(name for name, _ in TOTALS) + _CRC[:1]
 _LINK_ERRORS = (_CRC[0], "nvlink_replay_errors", "nvlink_recovery_errors")
-_FIELDS = (
-    [NvmlField(name, number) for name, number in TOTALS + _FLAGS]
-    + [NvmlField(_SHARE + name, number) for name, number in _SHARES]
-    + [
-        NvmlField("mem_temp_c", 82),
-        NvmlField("power_instant_w", 186),
-        NvmlField("energy_j", 83),
-        NvmlField("recovery_action", 230),
-        NvmlField(_CRC[0], 38),
-        NvmlField(_CRC[1], 45),
-        NvmlField("pcie_tx_bytes_s", 197),
-        NvmlField("pcie_rx_bytes_s", 198),
-        NvmlField("nvlink_tx_bytes_s", 138, ALL_LINKS),
-        NvmlField("nvlink_rx_bytes_s", 139, ALL_LINKS),
-    ]
-)
+#: Seconds between two reads of counters of errors, which lose nothing, and of figures that change slowly.
+SLOW_S = 5.0
+_SLOW_FIELDS = [NvmlField(name, number) for name, number in TOTALS + _FLAGS + ((_CRC[0], 38), (_CRC[1], 45))]
+_FIELDS = [NvmlField(_SHARE + name, number) for name, number in _SHARES] + [
+    NvmlField("mem_temp_c", 82),
+    NvmlField("power_instant_w", 186),
+    NvmlField("energy_j", 83),
+    NvmlField("recovery_action", 230),
+    NvmlField("pcie_tx_bytes_s", 197),
+    NvmlField("pcie_rx_bytes_s", 198),
+    NvmlField("nvlink_tx_bytes_s", 138, ALL_LINKS),
+    NvmlField("nvlink_rx_bytes_s", 139, ALL_LINKS),
+]
 #: Fallback calls for drivers whose field values lack a total: (function, arguments, index in the result or None).
 #: Arguments 0 and 1 are corrected and uncorrected, volatile and aggregate.
 _FALLBACKS: "dict[str, tuple[str, tuple[int, ...], int | None]]" = {
@@ -93,6 +90,8 @@ _FALLBACKS: "dict[str, tuple[str, tuple[int, ...], int | None]]" = {
     "energy_j": ("nvmlDeviceGetTotalEnergyConsumption", (), None),
     "pcie_replays": ("nvmlDeviceGetPcieReplayCounter", (), None),
 }
+_FALLBACK_FIELDS = ("energy_j",)
+_SLOW_FALLBACK_FIELDS = tuple(field for field in _FALLBACKS if field not in _FALLBACK_FIELDS)
 _BUSES = ("pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s")
 _PCIE = _BUSES[:2]
 _MEMORY_V2 = 0x02000028
@@ -111,6 +110,9 @@ class GpuMetrics(object):
         self._links = links
         self._pcie = pcie
         self._reader = FieldReader(device, _FIELDS)
+        self._slow_reader = FieldReader(device, _SLOW_FIELDS)
+        self._slow: "dict[str, Any]" = {}  # fields of the record, as of the last slow read
+        self._slow_due = 0.0
         self._counters = Counters()
         self._last: "float | None" = None  # time of the last reading
         self._fallbacks: "dict[str, bool]" = {}  # field: whether its fallback works; absent: not tried
@@ -118,19 +120,23 @@ class GpuMetrics(object):
     def reset(self) -> None:
         """Read unsupported fields again at the next tick."""
         self._reader.reset()
+        self._slow_reader.reset()
+        self._slow_due = 0.0
         self._gpm.reset()
         self._fallbacks.clear()
 
     def read(self, now: float) -> "dict[str, Any]":
         """Known fields of a `gpu` record. Raises GpuLost."""
         record = self._direct()
+        if now >= self._slow_due:
+            self._slow_due = now + SLOW_S - 0.1  # ticks are on a grid and slightly late
+            self._slow, grown = self._read_slow()
+            if grown:
+                record["grown"] = grown
+        record.update(self._slow)
         values = self._reader.read()
-        self._apply_fallbacks(values)
-        self._totals(record, values)
+        self._apply_fallbacks(values, _FALLBACK_FIELDS)
         self._shares(record, values, now)
-        for name, _ in _FLAGS:
-            if name in values:
-                record[name] = bool(values[name][0])
         if "mem_temp_c" in values:
             record["mem_temp_c"] = values["mem_temp_c"][0]
         for name in ("energy_j", "power_instant_w"):
@@ -162,26 +168,40 @@ class GpuMetrics(object):
     def _direct(self) -> "dict[str, Any]":
         call, nvml = self._device.call, self._device.nvml
         record = read_fast(self._device)
+        _put(record, "temp_margin_c", call(("temp_margin_c",), "nvmlDeviceGetMarginTemperature"))
+        _put(record, "mem_clock_mhz", call(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
+        _put(record, "pstate", _known_pstate(call(("pstate",), "nvmlDeviceGetPerformanceState")))
+        return record
+
+    # -- slow figures --------------------------------------------------------------------------------------------------
+
+    def _read_slow(self) -> "tuple[dict[str, Any], dict[str, int]]":
+        """(fields of the record, {counter: gain since the last slow read}). Raises GpuLost."""
+        call = self._device.call
+        record: "dict[str, Any]" = {}
         bar1 = call(("bar1_used_bytes",), "nvmlDeviceGetBAR1MemoryInfo")
         if bar1 is not None:
             record["bar1_used_bytes"] = bar1.bar1Used
-        _put(record, "temp_margin_c", call(("temp_margin_c",), "nvmlDeviceGetMarginTemperature"))
         _put(record, "fan_pct", call(("fan_pct",), "nvmlDeviceGetFanSpeed"))
-        _put(record, "mem_clock_mhz", call(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
         _put(record, "video_clock_mhz", call(("video_clock_mhz",), "nvmlDeviceGetClockInfo", _VIDEO_CLOCK))
-        _put(record, "pstate", _known_pstate(call(("pstate",), "nvmlDeviceGetPerformanceState")))
         for field, name in (("encoder_pct", "nvmlDeviceGetEncoderUtilization"),
                             ("decoder_pct", "nvmlDeviceGetDecoderUtilization")):  # fmt: skip
             result = call((field,), name)
             if result is not None:
                 record[field] = result[0]
-        return record
+        values = self._slow_reader.read()
+        self._apply_fallbacks(values, _SLOW_FALLBACK_FIELDS)
+        for name, _ in _FLAGS:
+            if name in values:
+                record[name] = bool(values[name][0])
+        return record, self._totals(record, values)
 
     # -- field values --------------------------------------------------------------------------------------------------
 
-    def _apply_fallbacks(self, values: "Values") -> None:
+    def _apply_fallbacks(self, values: "Values", fields: "tuple[str, ...]") -> None:
         results: "dict[tuple[str, tuple[int, ...]], Any]" = {}  # one call may supply several fields
-        for field, (name, arguments, index) in _FALLBACKS.items():
+        for field in fields:
+            name, arguments, index = _FALLBACKS[field]
             if field in values or not self._device.is_disabled(field) or self._fallbacks.get(field) is False:
                 continue
             if (name, arguments) not in results:
@@ -198,7 +218,8 @@ class GpuMetrics(object):
         except (AttributeError, nvml.NVMLError):
             return None  # the field value has already recorded a reason
 
-    def _totals(self, record: "dict[str, Any]", values: "Values") -> None:
+    def _totals(self, record: "dict[str, Any]", values: "Values") -> "dict[str, int]":
+        """Put the totals into the record; returns those that have grown, and by how much."""
         crc = [values[name] for name in _CRC if name in values]
         if crc:
             values[_CRC[0]] = (sum(value for value, _ in crc), min(bits for _, bits in crc))
@@ -214,8 +235,7 @@ class GpuMetrics(object):
             gained = self._counters.growth(field, value, bits)
             if gained:
                 grown[field] = gained
-        if grown:
-            record["grown"] = grown
+        return grown
 
     def _shares(self, record: "dict[str, Any]", values: "Values", now: float) -> None:
         shares = {}

@@ -172,12 +172,23 @@ def test_error_counters_have_totals_and_growth(watch):
     sampler.tick()
     sampler.scenario.change({"gpu2.field.3": 7, "gpu2.field.94": "u32:2"})
 
-    gpus = sampler.tick().gpu
+    gpus = [sampler.tick().gpu for _ in range(6)]
 
-    assert (gpus[2].ecc_corrected_volatile, gpus[2].pcie_replays) == (7, 2)
-    assert gpus[2].grown == {"ecc_corrected_volatile": 7, "pcie_replays": 2}
-    assert gpus[1].grown == {}
-    assert sampler.tick().gpu[2].grown == {}
+    assert (gpus[-1][2].ecc_corrected_volatile, gpus[-1][2].pcie_replays) == (7, 2)
+    assert [gpu[2].grown for gpu in gpus if gpu[2].grown] == [{"ecc_corrected_volatile": 7, "pcie_replays": 2}]
+    assert not any(gpu[1].grown for gpu in gpus)
+
+
+def test_counters_and_slow_figures_are_read_every_five_seconds_and_sent_every_second(watch):
+    sampler = watch(scenarios.hgx_h100())
+    before = sampler.tick().gpu[0].bar1_used_bytes
+    sampler.scenario.change({"gpu0.bar1": "0 0 7", "gpu0.power": 123000, "gpu0.field.3": 5})
+
+    gpus = [sampler.tick().gpu[0] for _ in range(5)]
+
+    assert [gpu.ecc_corrected_volatile for gpu in gpus] == [0, 0, 0, 0, 5]
+    assert {gpu.bar1_used_bytes for gpu in gpus[:4]} == {before}
+    assert {gpu.power_w for gpu in gpus} == {123.0}
 
 
 def test_wrapped_32_bit_counter_grows_and_a_reset_counter_does_not(watch):
@@ -185,7 +196,7 @@ def test_wrapped_32_bit_counter_grows_and_a_reset_counter_does_not(watch):
     sampler.tick()
     sampler.scenario.change({"gpu0.field.94": "u32:4", "gpu1.field.94": "u32:1", "gpu.field.138@all": 5})
 
-    gpus = sampler.tick().gpu
+    gpus = sampler.tick(5.0).gpu
 
     assert (gpus[0].grown, gpus[1].grown) == ({"pcie_replays": 7}, {})
     assert gpus[0].nvlink_tx_bytes_s is None  # the driver was reset: the traffic in between is unknown

@@ -418,7 +418,7 @@ int nvmlEventSetWait_v2(void *set, Event *event, u32 timeout_ms) { /* "event.0 G
             return OK;
         }
         if (waited >= timeout_ms) return TIMEOUT;
-        step = timeout_ms - waited < 100 ? timeout_ms - waited : 100; /* rarely: it runs in the agent's process */
+        step = timeout_ms - waited < 500 ? timeout_ms - waited : 500; /* rarely: a driver would not poll at all */
         usleep(step * 1000);
     }
 }
