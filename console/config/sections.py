@@ -375,7 +375,7 @@ class ClockConfig(Section, frozen=True):
         int, _about("interval of the three packets of a triple, microseconds", ge=10, le=10_000)
     ] = 100
     snapshot_period_ms: Annotated[
-        int, _about("interval of clock snapshots on each node, milliseconds", ge=10, le=1000)
+        int, _about("interval of clock snapshots on each node while probes run, milliseconds", ge=10, le=1000)
     ] = 100
     peers: Annotated[
         int, _about("nodes that each node is compared with, if there are more than 7; an even number", ge=2, le=16)

@@ -80,8 +80,8 @@ class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
     """The clocks of a node at one instant: the tightest bracketed read since the last record.
 
     A read is MONOTONIC_RAW, the other three clocks, MONOTONIC_RAW again; `raw` is the middle, and every clock was read
-    within `width_ns` around it. Read every `snapshot_period_ms`; sent once a second while probes run, else every 10 s,
-    and immediately after a step of CLOCK_REALTIME.
+    within `width_ns` around it. While probes run, read every `snapshot_period_ms` and sent once a second; else read a
+    fifth as often, at least twice a second, and sent every 10 s. Sent immediately after a step of CLOCK_REALTIME.
     """
 
     real: Nanos  # CLOCK_REALTIME, ns

@@ -144,6 +144,11 @@ class ProcFs(object):
         """The parsed `status` of a process."""
         return Status(self.read_at_once(pid, "status"))
 
+    def waits(self, pid: "int | str") -> "int | None":
+        """`Status.waits` of a process, alone."""
+        words = _line(self.read_at_once(pid, "status"), b"\nvoluntary_ctxt_switches:")
+        return int(words[0]) if words else None
+
     def link(self, pid: "int | str", name: str) -> str:
         """The target of a link of a process."""
         return os.readlink(self.path(pid, name))
@@ -221,8 +226,15 @@ def _is_secret(name: str) -> bool:
 def read_text(path: str) -> "str | None":
     """The stripped text; None also for an empty file."""
     try:
-        with open(path, errors="replace") as f:
-            return f.read().strip() or None
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the time of open()
+        try:
+            data = part = os.read(fd, 65536)
+            while part:
+                part = os.read(fd, 65536)
+                data += part
+        finally:
+            os.close(fd)
+        return data.decode("utf-8", "replace").strip() or None
     except OSError:  # absent, forbidden, or one that answers EINVAL while its link is down
         return None
 

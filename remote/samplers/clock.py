@@ -23,12 +23,14 @@ _SLEW = 600e-6
 PROBING_NS, IDLE_NS = 1000000000, 10000000000
 #: Interval of checking `snapshot_period_ms` while it is 0.
 _IDLE_CHECK_MS = 1000
+#: While no probes run, only steps are looked for: so many periods between two reads, at most so many milliseconds.
+_IDLE_PERIODS, _IDLE_MS = 5, 500
 
 
 class SnapshotSampler(Sampler):
     """Bracketed reads of all clocks; the tightest of each second (or 10 s) is sent, and every step at once.
 
-    The read interval is `agent.snapshot_period_ms`, set by the console; 0: no reads.
+    The read interval is `agent.snapshot_period_ms`, set by the console, and longer while no probes run; 0: no reads.
     """
 
     name = "clock"
@@ -45,7 +47,14 @@ class SnapshotSampler(Sampler):
     @property
     def interval_s(self) -> float:
         """Seconds between two ticks."""
-        return (self._agent.snapshot_period_ms or _IDLE_CHECK_MS) / 1000.0
+        period_ms = self._agent.snapshot_period_ms
+        if period_ms and not self._is_probing:
+            period_ms = max(period_ms, min(_IDLE_MS, _IDLE_PERIODS * period_ms))
+        return (period_ms or _IDLE_CHECK_MS) / 1000.0
+
+    @property
+    def _is_probing(self) -> bool:
+        return self._agent.clocks is not None and self._agent.clocks.is_probing
 
     def start(self) -> None:
         """Read the time namespace."""
@@ -76,7 +85,7 @@ class SnapshotSampler(Sampler):
         return moved if abs(moved) > allowed else 0
 
     def _every_ns(self) -> int:
-        return PROBING_NS if self._agent.clocks is not None and self._agent.clocks.is_probing else IDLE_NS
+        return PROBING_NS if self._is_probing else IDLE_NS
 
     def _record(self) -> "Fields":
         best, previous = self._best, self._sent

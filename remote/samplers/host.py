@@ -89,6 +89,7 @@ class HostSampler(Sampler):
     def __init__(self, context: "Context") -> None:
         super(HostSampler, self).__init__(context)
         self._rates = Rates()
+        self._is_physical: dict[str, bool] = {}  # path of the device of a disk or interface
         self._first = True
 
     def tick(self, now: float) -> "Iterator[Fact]":
@@ -141,13 +142,24 @@ class HostSampler(Sampler):
     def _psutil_metrics(self, psutil: "Any", now: float) -> "Fields":
         busy = _call(psutil.cpu_percent, None)  # since the previous call; the first value is meaningless
         counters = {}
-        for name, counter in _physical(_call(psutil.disk_io_counters, True, False), "/sys/block/%s/device"):
+        for name, counter in self._physical(_call(psutil.disk_io_counters, True, False), "/sys/block/%s/device"):
             counters[("disk_read_bytes_s", name)] = counter.read_bytes
             counters[("disk_write_bytes_s", name)] = counter.write_bytes
-        for name, counter in _physical(_call(psutil.net_io_counters, True, False), "/sys/class/net/%s/device"):
+        for name, counter in self._physical(_call(psutil.net_io_counters, True, False), "/sys/class/net/%s/device"):
             counters[("net_rx_bytes_s", name)] = counter.bytes_recv
             counters[("net_tx_bytes_s", name)] = counter.bytes_sent
         return dict(self._rates.since_last(now, counters), cpu_pct=None if self._first else busy)
+
+    def _physical(self, counters: "dict[str, Any] | None", device: str) -> "list[tuple[str, Any]]":
+        """(name, counter) of the physical devices; of all but loopback if there are none (in virtual machines).
+
+        Bonds, bridges, partitions and device mappers count the bytes of the devices below them again.
+        """
+        items = [item for item in (counters or {}).items() if item[0] != "lo"]
+        for path in [device % name for name, _ in items]:
+            if path not in self._is_physical:
+                self._is_physical[path] = os.path.exists(path)
+        return [item for item in items if self._is_physical[device % item[0]]] or items
 
 
 class Rates(object):
@@ -175,15 +187,6 @@ def _call(metric: "Callable[..., Any]", *arguments: "Any") -> "Any":
         return metric(*arguments)
     except (OSError, RuntimeError, ValueError, IndexError):
         return None
-
-
-def _physical(counters: "dict[str, Any] | None", device: str) -> "list[tuple[str, Any]]":
-    """(name, counter) of the physical devices; of all but loopback if there are none (containers, virtual machines).
-
-    Bonds, bridges, partitions and device mappers count the bytes of the devices below them again.
-    """
-    items = [item for item in (counters or {}).items() if item[0] != "lo"]
-    return [item for item in items if os.path.exists(device % item[0])] or items
 
 
 def _difference(sizes: "dict[str, int]", total: str, free: str) -> "int | None":

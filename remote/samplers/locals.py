@@ -119,7 +119,7 @@ class WatchedSampler(Sampler):
         sampled = {(fields["pid"], fields["start_ticks"]) for _, fields in facts if not fields["slept"]}
         for key in ranks:
             try:
-                waits = self._procfs.status(key[0]).waits
+                waits = self._procfs.waits(key[0])
             except (OSError, ValueError):
                 continue
             self._effect.add(key, time.monotonic(), waits, key in sampled)

@@ -26,6 +26,8 @@ MOST_FRAMES = 24
 ASLEEP = "SDTt"
 #: Bytes. A connection that moved fewer since it began carries control messages only.
 DATA_BYTES = 16384
+#: ns. For so long a dump of the TCP connections serves the ranks, whose samples are spread over a round.
+TCP_NS = 2000000000
 
 
 class Place(object):
@@ -117,12 +119,15 @@ class PlaceTracker(object):
             self._same_network[key] = same_network(self._procfs, key[0])
         if not self._same_network[key]:
             return None
-        if sampled - self._tcp[0] > 500000000:  # one dump serves the ranks of a round
-            self._tcp = (sampled, tcp_bytes())
         try:
             inodes = inodes_of(self._procfs, key[0])
         except OSError:
             return None
+        if not inodes:
+            place.moved = {}
+            return None
+        if sampled - self._tcp[0] > TCP_NS:
+            self._tcp = (sampled, tcp_bytes())
         moved = {inode: self._tcp[1][inode][0] for inode in inodes if inode in self._tcp[1]}
         before, place.moved = place.moved, moved
         both = [inode for inode, count in moved.items() if inode in before and count >= DATA_BYTES]

@@ -97,12 +97,21 @@ def test_slew_is_reported_as_a_rate_and_not_as_a_step(node):
 
 def test_sampling_interval_can_change_and_stop_at_run_time(node, monkeypatch):
     sampler = a_sampler()
+    monkeypatch.setattr(ProbeState, "is_probing", True)
     assert sampler.interval_s == 0.1
     monkeypatch.setattr(Agent, "snapshot_period_ms", 20)
     assert sampler.interval_s == 0.02
     monkeypatch.setattr(Agent, "snapshot_period_ms", 0)
     assert ticks(sampler, node, 300) == []
     assert sampler.interval_s == 1.0  # then it only polls for requests
+
+
+@pytest.mark.parametrize("period_ms, interval_s", [(20, 0.1), (100, 0.5), (200, 0.5), (1000, 1.0)])
+def test_clocks_are_read_less_often_while_no_probes_run(monkeypatch, period_ms, interval_s):
+    sampler = a_sampler()
+    monkeypatch.setattr(Agent, "snapshot_period_ms", period_ms)
+
+    assert sampler.interval_s == interval_s
 
 
 def test_the_real_clocks_are_read_together():
