@@ -16,6 +16,9 @@ from .terminal import print_text
 if TYPE_CHECKING:
     from ..session.query.own_checks import OwnCheck
 
+#: Seconds for which nodes are awaited, beyond --for, that were reached late or not yet.
+LATE_S = 2.0
+
 
 def _print_table(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
     if is_set:
@@ -27,7 +30,8 @@ def _print_table(context: click.Context, parameter: click.Parameter, is_set: boo
 
 @click.command()
 @target
-@duration_option("--for", "for_s", default="7s", help="Watch for this long before the checks are evaluated.")
+@duration_option("--for", "for_s", default="7s",
+                 help="Watch for this long before the checks are evaluated; 2 s more for late nodes.")  # fmt: skip
 @click.option("--fail-on", type=click.Choice(["warning", "error"]), default="error", show_default=True,
               help="Exit with code 1 on failed checks of this severity or a worse one.")  # fmt: skip
 @click.option("--checks", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -59,7 +63,8 @@ def check(
     own, config = _own_checks(path), load_target(target, overrides)
     with tempfile.TemporaryDirectory(prefix="gconsole-check-") as folder:
         records = Path(folder) / "records.ndjson" if any(check.sql for check in own) else None
-        store, interrupted = asyncio.run(watch_nodes(config, for_s, records=records))
+        watching = watch_nodes(config, for_s, records=records, late_s=LATE_S, stacks=False)
+        store, interrupted = asyncio.run(watching)
         nodes = with_own_checks(check_nodes(store), own, records)
     print_text(to_json(nodes) if as_json else to_text(nodes), is_document=as_json)
     return EXIT_INTERRUPTED if interrupted else exit_code(nodes, cast(Severity, fail_on))

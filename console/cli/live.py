@@ -192,11 +192,12 @@ async def watch_nodes(
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     metrics: tuple[str, ...] = (), recording: HeadlessRecording | None = None, clocks_s: float | None = None,
     clock_lines: ClockLines | None = None, probes: bool = False, selection: CaptureSelection | None = None,
-    awaits_ranks: bool = False,
+    awaits_ranks: bool = False, late_s: float = 0.0, stacks: bool = True,
 ) -> tuple[Store, bool]:  # fmt: skip
     """Run headless; returns the store and whether it was interrupted. Parameters as for `run_batch`.
 
-    `clocks_s`: probe clocks during the run and for this many seconds at the end.
+    `clocks_s`: probe clocks during the run and for this many seconds at the end. `late_s` as in `headless.watch`,
+    `stacks` as in `Console`.
     """
     probes = probes or clocks_s is not None
     resume = recording.find_crashed(config) if recording else None
@@ -211,6 +212,7 @@ async def watch_nodes(
         refold=recording.refold if recording and resume else None,
         probe_clocks=probes,
         black_box=for_s >= BLACK_BOX_S,
+        stacks=stacks,
     )
     store, bus, fleet, clock_estimator = console.store, console.bus, console.fleet, console.clock_estimator
     if recording:
@@ -227,7 +229,7 @@ async def watch_nodes(
         headless.watch(
             store, bus, fleet, for_s, progress, order, before, console.findings,
             lambda: (stream is not None and stream.is_closed) or (recording is not None and recording.is_stopped),
-            stalls=console.stalls, selection=selection, awaits_ranks=awaits_ranks,
+            stalls=console.stalls, selection=selection, awaits_ranks=awaits_ranks, late_s=late_s,
         )
     )  # fmt: skip
     try:

@@ -51,11 +51,12 @@ class Fleet:
 
     def __init__(
         self, config: Config, hub: Hub, prompt_user: Prompt | None = None, recordings: Recordings | None = None,
-        left: CrashedRecording | None = None, allow_run: bool = False,
+        left: CrashedRecording | None = None, allow_run: bool = False, sends_py_spy: bool = True,
     ) -> None:  # fmt: skip
         """`left`: the recording of a crashed console, whose agents are adopted; the hub already has its identity.
 
-        `allow_run`: the user permitted starting and stopping jobs, overriding `[console] read_only`.
+        `allow_run`: the user permitted starting and stopping jobs, overriding `[console] read_only`. Without
+        `sends_py_spy`, only nodes that have it in their cache can read stacks.
         """
         self.config = config
         self._console, self._allow_run = config.console, allow_run  # from the start: not reloaded
@@ -67,6 +68,7 @@ class Fleet:
         self._login_limiter = LoginLimiter(config.ssh.max_connecting, lambda: self._liveness_timer.is_late)
         self._binaries = Binaries()
         self.staging = Staging(hub, self._binaries)
+        self._sends_py_spy = sends_py_spy
         self._prompt_user = prompt_user
         self._transports: dict[str, Transport] = {}
         self.links: dict[str, NodeLink] = {}
@@ -304,7 +306,8 @@ class Fleet:
                 link = self.links.get(record.node)
                 if link:
                     link.mark_sampled()
-                    self.staging.stage_py_spy(link)
+                    if self._sends_py_spy:
+                        self.staging.stage_py_spy(link)
 
 
 def gateways_of(config: Config) -> Config | None:

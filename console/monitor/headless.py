@@ -32,6 +32,8 @@ FOLD_S = 1.0
 NUMBERING_S, SETTLE_S = 6.0, 1.5
 #: Seconds. Nodes still connecting after this are reported as failed, regardless of `--for`.
 CONNECT_S = 45.0
+#: Seconds of a run that the login to a node and the start of its agent usually take.
+LOGIN_S = 1.0
 #: Seconds. Without `--for`, how long devices that a node has not reported yet are awaited after its first sample.
 REPORT_S = 3.0
 
@@ -72,12 +74,14 @@ async def watch(
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     findings: FindingTracker | None = None, is_over: Callable[[], bool] = lambda: False,
     stalls: StallWatch | None = None, selection: CaptureSelection | None = None, awaits_ranks: bool = False,
+    late_s: float = 0.0,
 ) -> None:  # fmt: skip
     """Watch for `for_s` seconds, or with 0 until every node has sent a full sample or failed. Then stop the fleet.
 
     Before stopping, `before` is awaited and `order` (capture or diagnosis of `selection`) carried out. `findings` are
     updated throughout; `is_over()` ends the watch early. Jobs that `stalls` suspects are diagnosed meanwhile.
     `awaits_ranks`: where Python processes may be a job and there are no ranks, wait some seconds for these.
+    `late_s`: for so many seconds more, nodes are awaited that connect late, until each was watched for `for_s`.
     """
     differing = TopologyFindings(store, TopologyFold(store), findings) if findings is not None else None
 
@@ -90,7 +94,7 @@ async def watch(
 
     diagnosing = AutomaticDiagnosis(store, control, findings, stalls) if findings is not None and stalls else None
     try:
-        await _watch(store, for_s, progress, evaluate, is_over)
+        await _watch(store, for_s, progress, evaluate, is_over, late_s)
         if awaits_ranks and order is None and for_s < NUMBERING_S and unrecognised(store):
             await _ranks_appear(store, findings)
         if diagnosing is not None:
@@ -173,6 +177,7 @@ async def _watch(
     progress: ProgressLine,
     evaluate: Callable[[], Awaitable[None]],
     is_over: Callable[[], bool],
+    late_s: float,
 ) -> None:
     began = time.monotonic()
     settled: float | None = None
@@ -184,9 +189,21 @@ async def _watch(
         if settled is None and is_settled(store):
             settled = now
         is_complete = settled is not None and (is_reported(store) or now - settled > REPORT_S)
-        if elapsed >= for_s > 0 or (for_s == 0 and (is_complete or elapsed > CONNECT_S)):
+        awaits_more = elapsed < for_s + late_s and _is_any_late(store, for_s)
+        if (elapsed >= for_s > 0 and not awaits_more) or (for_s == 0 and (is_complete or elapsed > CONNECT_S)):
             return
-        await asyncio.sleep(min(POLL_S, for_s - elapsed) if for_s else POLL_S)
+        await asyncio.sleep(min(POLL_S, for_s - elapsed) if for_s > elapsed else POLL_S)
+
+
+def _is_any_late(store: Store, for_s: float) -> bool:
+    """Whether a node still connects, for the first time or again, or was watched for less than `for_s` but a second."""
+    return any(
+        now.state is None
+        or now.state.state in ("expected", "connecting")
+        or now.state.retry_at is not None
+        or (now.state.state == "ok" and store.newest_rx - now.agent_rx < (for_s - LOGIN_S) * 1e9)
+        for now in store.nodes.values()
+    )
 
 
 async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> None:

@@ -109,7 +109,7 @@ class _Facts:
             inventory={of: record for (name, of), record in store.inventories.items() if name == node},
             occupied=frozenset(parents.get(on.uuid) or on.uuid for on in self._gpu_processes[node]),
             findings=self._findings[node],
-            watched_s=(store.newest_rx - store.started_rx) / 1e9,
+            watched_s=(store.newest_rx - now.agent_rx) / 1e9 if now.agent_rx else 0.0,
             nodes=sum(other.node is not None for other in store.nodes.values()),
             settings={(setting.name, setting.subject): setting.value for setting in self._settings[node]},
             usual=self._usual.get(self._classes.get(node), {}),

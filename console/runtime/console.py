@@ -58,6 +58,7 @@ class Console:
         clock: Callable[[], float] = time.monotonic,
         black_box: bool = True,
         is_embedded: bool = False,
+        stacks: bool = True,
     ) -> None:
         """Wire the parts; `sinks` receive every record after the store, from the first on.
 
@@ -65,7 +66,8 @@ class Console:
         crashed console of a session, whose records `refold` puts back into the store. `allow_run` permits starting
         and stopping jobs, whatever `[console] read_only` is. Without `probe_clocks` no node is probed. `clock`, in
         seconds, schedules the findings. Without `black_box`, as for commands of a few seconds, none is written.
-        `is_embedded`: in a process that is not gconsole's own, whose garbage collector is left as it is.
+        `is_embedded`: in a process that is not gconsole's own, whose garbage collector is left as it is. Without
+        `stacks` none are sampled, and py-spy is not sent to the nodes.
         """
         self.config = config
         self.bus = Hub(resume.console_id, resume.seq) if resume else Hub()
@@ -103,7 +105,10 @@ class Console:
         self.clock_estimator = ClockEstimator(self.bus, config.clock, config.cluster)
         self._probe_clocks, self._is_embedded = probe_clocks, is_embedded
         fleet_config = config if probe_clocks else _without_probes(config)
-        self.fleet = Fleet(fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run)
+        fleet_config = fleet_config if stacks else _without_stacks(fleet_config)
+        self.fleet = Fleet(
+            fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run, sends_py_spy=stacks
+        )
         self.fleet.followers.append(self._follow)
         self.recorder.bridge = self.fleet
         self.bus.publish_own(console_record(config, __version__))
@@ -157,3 +162,11 @@ def freeze_imported_modules() -> None:
 
 def _without_probes(config: Config) -> Config:
     return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
+
+
+def _without_stacks(config: Config) -> Config:
+    nodes = tuple(
+        msgspec.structs.replace(node, watch=msgspec.structs.replace(node.watch, sample_stacks=False))
+        for node in config.nodes
+    )
+    return msgspec.structs.replace(config, nodes=nodes)

@@ -15,9 +15,14 @@ from gconsole.core.store import Store
 from gconsole.monitor import headless as batch
 from gconsole.monitor.coverage import is_settled
 from gconsole.monitor.finding_tracker import FindingTracker
-from gconsole.records import AgentCost, Failure, NodeState
+from gconsole.records import AgentCost, Failure, Node, NodeState
 
 DEADLINE_S = 60.0
+
+
+def a_node(name: str) -> Node:
+    return Node(node=name, agent="a", hostname=name, boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0,
+                pid=1, sample_interval_ms=1000)  # fmt: skip
 
 
 class HeadlessWatch:
@@ -105,6 +110,39 @@ async def test_reconnecting_nodes_do_not_prolong_the_watch_and_keep_their_failur
     await headless.watch(nothing)
     states = {now.name: (now.state.state, now.state.error) for now in headless.store.nodes.values() if now.state}
     assert states == {"node1": ("failed", refused), "node2": ("failed", silent)}
+
+
+@pytest.mark.parametrize("late_s, states", [(0.0, ("ok", "failed")), (DEADLINE_S, ("ok", "ok"))])
+async def test_node_that_connects_late_is_awaited_and_then_watched(monkeypatch, late_s, states):
+    monkeypatch.setattr(batch, "LOGIN_S", 0.0)
+    hub, store = Hub(), Store()
+    hub.subscribe(store.apply)
+    for name, state in (("node1", "ok"), ("node2", "connecting")):
+        hub.publish_own(NodeState(node=name, state=state))
+    hub.publish([a_node("node1")])
+    ended, began = asyncio.Event(), time.monotonic()
+
+    async def connect_late() -> None:
+        while not ended.is_set() and time.monotonic() - began < 0.4:
+            await asyncio.sleep(0.05)
+        if late_s:
+            hub.publish_own(NodeState(node="node2", state="ok"))
+            hub.publish([a_node("node2")])
+        while not ended.is_set():
+            hub.publish([AgentCost(node=name, sample_interval_ms=1000) for name in ("node1", "node2")])
+            await asyncio.sleep(0.05)
+
+    async def stop() -> None:
+        ended.set()
+
+    late = asyncio.create_task(connect_late())
+    control = cast(Control, SimpleNamespace(stop=stop))
+    await batch.watch(store, hub, control, 0.2, batch.ProgressLine(store, None), late_s=late_s)
+    await late
+
+    now = store.nodes["node2"]
+    assert tuple(node.state.state for node in store.nodes.values() if node.state) == states
+    assert not late_s or store.newest_rx - now.agent_rx >= 0.2e9
 
 
 async def test_attempt_that_begins_while_the_fleet_stops_keeps_the_earlier_failure():

@@ -48,6 +48,14 @@ def test_process_on_a_gpu_and_the_findings_of_the_node_itself_are_its_facts():
     assert (state_of(store, "n1", "gpu_ecc"), state_of(store, "n10", "gpu_ecc")) == ("fail", "pass")
 
 
+def test_node_that_connected_late_is_unknown_where_it_was_watched_too_briefly():
+    watched, late = a_node("n1"), a_node("n2")
+    store = a_store(*watched, *[Host(node="n1")] * 10, *late)
+
+    assert (state_of(store, "n1", "kernel_log"), state_of(store, "n1", "reboot")) == ("pass", "pass")
+    assert (state_of(store, "n2", "kernel_log"), state_of(store, "n2", "reboot")) == ("pass", "unknown")
+
+
 def test_cleared_finding_fails_no_check():
     store = a_store(*a_node("n1", ecc_uncorrected_volatile=0), a_finding("error", cleared_at=5))
 

@@ -51,7 +51,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     inventory: Mapping[str, Inventory] = msgspec.field(default_factory=dict)  # by kind of device
     occupied: frozenset[str] = frozenset()  # uuids of GPUs with a process on them or on one of their MIG devices
     findings: Sequence[Finding] = ()
-    watched_s: float = 0.0  # since its first record
+    watched_s: float = 0.0  # since the first record of its agent
     nodes: int = 1  # that are watched, with this one
     settings: Mapping[SettingKey, str] = msgspec.field(default_factory=dict)
     usual: Mapping[SettingKey, Usual] = msgspec.field(default_factory=dict)  # of the node's class

@@ -50,6 +50,7 @@ class NodeNow(msgspec.Struct):
     host: Host | None = None
     cost: AgentCost | None = None  # None until the agent's first full tick
     last_rx: int = 0  # console time of its last record, ns; 0: none
+    agent_rx: int = 0  # console time of the first `node` record of its agent, ns; 0: none
 
 
 class GpuNow(msgspec.Struct):

@@ -191,6 +191,8 @@ class Store:
 
     def _node(self, record: records.Node) -> None:
         now = self._update_last_rx(record)
+        if now.node is None or now.node.agent != record.agent:
+            now.agent_rx = record.rx
         if now.node is not None and now.node.agent != record.agent:
             now.host = now.cost = None
             self._drop_facts(record.node)
