@@ -14,6 +14,8 @@ from .terminal import print_text
 
 if TYPE_CHECKING:
     from ..analysis.jobs import RankSummary
+    from ..core.evaluation import Evaluated, RankProcess
+    from ..records import Failure
     from .run_live import LiveFleet
 
 
@@ -42,6 +44,8 @@ def eval_(
     require_confirmable(yes, f"evaluate an expression in rank {rank}")
     if not 0.1 <= timeout_s <= 60:
         raise click.BadParameter("from 0.1 s to 1 min", param_hint="--timeout")
+    from ..core.evaluation import RankProcess
+    from ..fleet.evaluation import FleetEvaluator
     from .run_live import connected
 
     config = load_target(target, overrides)
@@ -51,13 +55,14 @@ def eval_(
     async def run() -> int:
         async with connected(config, black_box=True) as fleet:
             chosen = _rank(fleet, rank, job)
-            where = f"rank {rank} of {printable(chosen.job)} ({chosen.node}, pid {chosen.pid})"
-            if not fleet.fleet.links[chosen.node].node.agent.allow_eval:
+            evaluator = FleetEvaluator(fleet.fleet.links, fleet.hub)
+            process = RankProcess(chosen.node, chosen.job, rank, chosen.pid, chosen.start_ticks)
+            if not evaluator.allows(chosen.node):
                 raise click.UsageError(f"eval is off on {chosen.node}; set allow_eval = true for it")
-            prompt = f"Evaluate in {where}? Its main thread pauses for it: {printable(expression)}\n"
-            if not (yes or await asyncio.to_thread(click.confirm, prompt, default=False, err=True)):
+            prompt = f"Evaluate in {process.description}? Its main thread pauses for it: {expression}"
+            if not (yes or await asyncio.to_thread(click.confirm, printable(prompt) + "\n", default=False, err=True)):
                 return EXIT_FINDING
-            return await _evaluate(fleet, chosen, expression, timeout_s, where, as_json)
+            return _report(process, await evaluator.evaluate(process, expression, timeout_s), as_json)
 
     return asyncio.run(run())
 
@@ -81,24 +86,17 @@ def _rank(fleet: LiveFleet, number: int, job: str | None) -> RankSummary:
     return rows[0]
 
 
-async def _evaluate(
-    fleet: LiveFleet, rank: RankSummary, expression: str, timeout_s: float, where: str, as_json: bool
-) -> int:
-    """Evaluate, print, and publish what was done as a record; returns the exit code."""
-    from ..fleet.evaluation import Evaluated, RankProcess, evaluate
+def _report(process: RankProcess, answer: Evaluated | Failure, as_json: bool) -> int:
+    """Print the result; returns the exit code."""
+    from ..core.evaluation import Evaluated
     from ..text.documents import pretty
 
-    process = RankProcess(rank.node, rank.job, rank.rank or 0, rank.pid, rank.start_ticks)
-    answer = await evaluate(fleet.fleet.links, fleet.hub, process, expression, timeout_s)
     if as_json:
-        print_text(pretty({"schema": "gconsole.eval/1", "node": rank.node, "pid": rank.pid, "rank": rank.rank,
-                           "job": rank.job, "answer": answer}), is_document=True)  # fmt: skip
+        print_text(pretty({"schema": "gconsole.eval/1", "node": process.node, "pid": process.pid, "rank": process.rank,
+                           "job": process.job, "answer": answer}), is_document=True)  # fmt: skip
     elif isinstance(answer, Evaluated):
-        text = answer.text if answer.outcome == "value" else f"{printable(answer.type)}: {answer.text}"
-        print_text(printable_lines(text))
-        place = f" at {answer.place}" if answer.place else ""
-        paused = f"paused for {answer.paused_s:.1f} s at most"
-        print_text(printable(f"{where}{place}: {answer.type}; {paused}"), err=True)
+        print_text(printable_lines(answer.value_text))
+        print_text(printable(process.description + answer.circumstances), err=True)
     else:
         print_text(printable(f"gconsole: not evaluated: {answer.text}"), err=True)
         if answer.try_:

@@ -18,6 +18,7 @@ from ..config.diff import HostsFile
 from ..core.bus import Hub
 from ..core.control import ActiveRecording, CaptureRequest, CrashedRecording, Selection
 from ..core.store import Store
+from ..fleet.evaluation import FleetEvaluator
 from ..fleet.fleet import Fleet
 from ..monitor import headless
 from ..monitor.capture_selection import CaptureSelection
@@ -46,6 +47,7 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
+    from ..tui.controllers.job_tasks import JobSource
     from ..tui.models.destination import Destination
 
 #: A further cluster of the screen: its configuration, how to read it again, and how it was named.
@@ -102,6 +104,8 @@ def run_tui(
             ui_state=UiStateFile.of_cluster(config.cluster) if is_kept else None,
             findings=console.findings, stalls=console.stalls,
             target=str(config.path.absolute()) if config.path else target,
+            job_source=job_source(console) if is_terminal_output() else None,
+            evaluator=FleetEvaluator(console.fleet.links, console.bus) if is_terminal_output() else None,
         )  # fmt: skip
 
     async def stop() -> None:
@@ -127,6 +131,17 @@ def run_tui(
     freeze_imported_modules()
     app.run()
     return app.return_code or 0
+
+
+def job_source(console: Console) -> JobSource:
+    """What starting jobs from the TUI needs; not for a browser, whose visitors would read and write files here."""
+    from ..tui.controllers.job_tasks import JobSource
+    from .run_options import request_in
+
+    return JobSource(
+        read_request=lambda text: request_in(text, console.fleet.config.run),
+        nodes=lambda: [link.node for link in console.fleet.links.values()],
+    )
 
 
 def run_batch(

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.job_protocol import NodeStop, Synced, is_away, may_be_left
+from ..core.job_protocol import NodeStop, is_away, may_be_left
+from ..launch.fetch import MAX_FETCH
 from ..launch.format import stop_words
 from ..launch.state import PendingStops
 from ..records import Failure
 from ..text.nodeset_fold import fold
-from ..text.sanitize import printable
+from ..text.sanitize import join_lines, printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .options import duration_option, json_option, load_target, require_confirmable, target
 from .run_options import SizeType, job_options, request_of
@@ -157,11 +158,10 @@ async def _have_completed(fleet: LiveFleet, jobs: Sequence[str]) -> bool:
 
 def _report_failed_start(plan: LaunchPlan, failures: Mapping[str, Failure]) -> int:
     """Print why a job did not start; returns the exit code."""
-    _print_failures(failures)
-    unknown = may_be_left(failures.values())
-    left = "unconfirmed, check: gconsole run status" if unknown else "no processes left"
-    print_text(printable(f"{plan.job} was not started; {left}"), err=True)
-    return EXIT_PARTIAL if unknown else EXIT_FINDING
+    from ..launch import format
+
+    print_text(join_lines(format.failed_start_lines(plan.job, failures)), err=True)
+    return EXIT_PARTIAL if may_be_left(failures.values()) else EXIT_FINDING
 
 
 @run.command()
@@ -284,7 +284,11 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
     "-o", "--output", type=click.Path(path_type=Path), default=Path(), help="Destination folder; files go to NODE/…"
 )
 @click.option(
-    "--max-size", type=SizeType(), default="64G", show_default=True, help="Max size of all files of all nodes."
+    "--max-size",
+    type=SizeType(),
+    default=MAX_FETCH,
+    show_default=True,
+    help="Max size of all files of all nodes.",
 )
 @in_event_loop
 async def fetch(
@@ -294,7 +298,8 @@ async def fetch(
 
     PATH is relative to the working directory of the job, or absolute. Exit codes: 0 all nodes, 3 some nodes failed.
     """
-    from .run_live import FetchBudget, fetch_from, live
+    from ..launch.fetch import FetchBudget, fetch_from
+    from .run_live import live
 
     async with live(load_target(target, overrides)) as fleet:
         view = await _job_named(fleet, job)
@@ -303,11 +308,15 @@ async def fetch(
             nodes = [line.node for line in view.lines]
             raise click.UsageError(f"--node {only}: not a node of job {view.ordered.job}; its nodes: {fold(nodes)}")
         budget = FetchBudget(max_size)
-        copied = view.ordered.job, path, output, budget
+        copied = view.ordered.job, path, output, budget, _print_path
         problems = [problem for node in nodes if (problem := await fetch_from(fleet.fleet, node, *copied))]
     for problem in problems:
         print_text(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
+
+
+def _print_path(path: Path) -> None:
+    print_text(printable(str(path)))
 
 
 def _ranks(text: str | None) -> frozenset[int] | None:
@@ -391,25 +400,15 @@ async def _make_plan(fleet: LiveFleet, request: JobRequest) -> LaunchPlan | Refu
 
 async def _sync_folder(fleet: LiveFleet, request: JobRequest, nodes: list[str]) -> bool:
     """Copy the folder to the nodes; False if any node failed."""
+    from ..launch import format
+
     assert request.sync is not None and request.workdir is not None
     answers = await fleet.fleet.sync_folder(nodes, request.sync, request.workdir)
-    failures = {node: answer for node, answer in answers.items() if isinstance(answer, Failure)}
-    _print_failures(failures)
-    if failures:
+    print_text(join_lines(format.sync_lines(request.sync, answers)), err=True)
+    has_failed = any(isinstance(answer, Failure) for answer in answers.values())
+    if has_failed:
         print_text(printable(f"not started: copying {request.sync.local} failed on some nodes"), err=True)
-        return False
-    changed = max(answer.files for answer in answers.values() if isinstance(answer, Synced))
-    print_text(
-        printable(f"copied {request.sync.local} to {fold(nodes)}: up to {changed} files changed per node"), err=True
-    )
-    return True
-
-
-def _print_failures(failures: Mapping[str, Failure]) -> None:
-    for node, failure in failures.items():
-        print_text(printable(f"✖ {node}  {failure.name}: {failure.text}"), err=True)
-        if failure.try_:
-            print_text(printable(f"  try: {failure.try_}"), err=True)
+    return not has_failed
 
 
 async def _follow(fleet: LiveFleet, job: str) -> int:

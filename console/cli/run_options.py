@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -94,6 +95,16 @@ def job_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def request_in(text: str, preferred: RunConfig) -> JobRequest:
+    """The job request of a line as after `gconsole run start TARGET`. Raises ValueError; blocks to read a folder."""
+    command = job_options(click.Command("start", add_help_option=False))
+    try:
+        with command.make_context("start", shlex.split(text)) as context:
+            return request_of(context.params, preferred)
+    except click.ClickException as error:
+        raise ValueError(error.format_message()) from error
 
 
 def request_of(options: dict[str, Any], preferred: RunConfig) -> JobRequest:

@@ -1,17 +1,14 @@
-"""`gconsole eval`: one expression in the process of one rank, and the record of it.
-
-`Control` does not have it: neither HTTP nor MCP can reach it.
-"""
+"""One expression in the process of one rank, over the link of its node, and the records of it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from ..core.bus import Hub
+from ..core.evaluation import Evaluated, RankProcess
 from ..records import Failure, Log
 from ..text.sanitize import printable
 from ..text.secrets import excerpt_without_secrets
@@ -23,28 +20,24 @@ _log = logging.getLogger(__name__)
 
 #: Seconds that a node may take beyond the time limit: its debugger has 20.
 ANSWER_S = 30.0
-#: Characters of an expression in its record, and of a result.
-_MOST_SHOWN, _MOST_TEXT = 500, 32_768
+#: Characters of an expression in its record.
+_MOST_SHOWN = 500
 
 
-class RankProcess(NamedTuple):
-    """The process of a rank."""
+class FleetEvaluator:
+    """`Evaluator` over the links of a fleet."""
 
-    node: str
-    job: str
-    rank: int
-    pid: int
-    start_ticks: int
+    def __init__(self, links: Mapping[str, NodeLink], hub: Hub) -> None:
+        self._links, self._hub = links, hub
 
+    def allows(self, node: str) -> bool:
+        """Whether `[agent] allow_eval` is set for this node."""
+        link = self._links.get(node)
+        return link is not None and link.node.agent.allow_eval
 
-class Evaluated(msgspec.Struct, frozen=True):
-    """The result as the rank wrote it; nothing of it is verified."""
-
-    outcome: Literal["value", "error"]
-    type: Annotated[str, msgspec.Meta(max_length=100)]  # of the value, or of the exception
-    text: Annotated[str, msgspec.Meta(max_length=_MOST_TEXT)]  # repr of the value, or message of the exception
-    place: Annotated[str, msgspec.Meta(max_length=300)] | None  # file, line and function whose variables were used
-    paused_s: float  # for which the process was paused by the debugger, at most
+    async def evaluate(self, rank: RankProcess, expression: str, timeout_s: float) -> Evaluated | Failure:
+        """Evaluate an expression in a rank, and publish what was done."""
+        return await evaluate(self._links, self._hub, rank, expression, timeout_s)
 
 
 async def evaluate(

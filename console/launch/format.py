@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.job_protocol import NodeStop
+from ..core.job_protocol import NodeStop, Synced, SyncFolder, may_be_left
 from ..records import Failure, Output
 from ..text.documents import JsonText, pretty
 from ..text.format import plural, size
@@ -181,6 +181,34 @@ def stop_words(answer: NodeStop | Failure) -> str:
         return f"unknown: {answer.text}"
     left = f"left: pid {', '.join(map(str, answer.left))}" if answer.left else "nothing left"
     return f"{answer.state}: {plural(answer.found, 'process')} ended, {left}"
+
+
+def failure_lines(failures: Mapping[str, Failure]) -> list[Printable]:
+    """What failed on each node, and what to try."""
+    lines = []
+    for node, failure in failures.items():
+        lines.append(printable(f"✖ {node}  {failure.name}: {failure.text}"))
+        if failure.try_:
+            lines.append(printable(f"  try: {failure.try_}"))
+    return lines
+
+
+def failed_start_lines(job: str, failures: Mapping[str, Failure]) -> list[Printable]:
+    """Why a job did not start, and whether processes of it may be left."""
+    left = "unconfirmed, check: gconsole run status" if may_be_left(failures.values()) else "no processes left"
+    return [*failure_lines(failures), printable(f"{job} was not started; {left}")]
+
+
+def sync_lines(folder: SyncFolder, answers: Mapping[str, Synced | Failure]) -> list[Printable]:
+    """The result of copying a folder to nodes, failures first."""
+    failures = {node: answer for node, answer in answers.items() if isinstance(answer, Failure)}
+    copied = {node: answer.files for node, answer in answers.items() if isinstance(answer, Synced)}
+    lines = failure_lines(failures)
+    if copied:
+        changed = max(copied.values())
+        text = f"copied {folder.local} to {fold(list(copied))}: up to {changed} files changed per node"
+        lines.append(printable(text))
+    return lines
 
 
 def signal_name(number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
@@ -39,6 +39,13 @@ class JobRequest(msgspec.Struct, frozen=True):
     scale: ScaleConfig | None = None  # adjusted to the number of ranks
     sync: SyncFolder | None = None  # copied into `workdir` of every node before the start
     check_imports: bool = False  # the plan also looks up the modules that the script imports
+
+
+class RequestReader(Protocol):
+    """Reads job requests that a user types, with the defaults of the configuration."""
+
+    def __call__(self, text: str) -> JobRequest:
+        """The request of options, `--` and a command. Raises ValueError; blocks to read a folder."""
 
 
 def new_job(command: tuple[str, ...]) -> str:

@@ -17,6 +17,7 @@ from textual.widget import Widget
 
 from ..config.diff import HostsFile
 from ..core.control import Control
+from ..core.evaluation import Evaluator
 from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker
 from ..monitor.stall_watch import StallWatch
@@ -27,7 +28,9 @@ from .controllers.bookmarks import BookmarkController
 from .controllers.capture import CaptureController
 from .controllers.clipboard import ClipboardTarget, picture
 from .controllers.clusters import ClusterSource, ClusterSwitcher
+from .controllers.evaluation import EvaluationController
 from .controllers.frames import RATE_HZ, FrameController, write_backlog
+from .controllers.job_tasks import JobSource, JobTaskController
 from .controllers.jobs import JobController
 from .controllers.nodes import NodeController
 from .controllers.query import QueryController
@@ -69,7 +72,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     is the path of the session that is shown, which queries read instead of the store. `stalls` says which jobs to
     diagnose automatically. `app_actions` work in all views. `target` is what opened the screen, for links to it, and
     `place` where it begins. `others` are further clusters, of which keys show one at a time.
-    `commands` are those of the user.
+    `commands` are those of the user. `job_source` is what starting jobs needs, `evaluator` evaluates expressions in
+    ranks; None where the screen may not.
     """
 
     CSS_PATH = "console.tcss"
@@ -87,7 +91,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         ui_state: UiStateFile | None = None, findings: FindingTracker | None = None, recorded: Path | None = None,
         stalls: StallWatch | None = None, app_actions: Sequence[Action] = tuple(in_scope("app")),
         target: str = "", place: Destination | None = None, others: Sequence[ClusterSource] = (),
-        commands: CommandFileContents = NO_COMMANDS,
+        commands: CommandFileContents = NO_COMMANDS, job_source: JobSource | None = None,
+        evaluator: Evaluator | None = None,
     ) -> None:  # fmt: skip
         super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
         self.is_live = live
@@ -100,13 +105,13 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.row_commands = RowCommandController(self, commands)
         own = ClusterSource(
             store, control, cluster, expected_nodes, live, staging, on_start, now, hosts, publish, ui_state, findings,
-            recorded, stalls, target,
+            recorded, stalls, target, job_source, evaluator,
         )  # fmt: skip
         self.clusters.open([own, *others])
         self.shutdown.before_stop = self._save_ui_states
         self._action_targets |= {
             "ui_state", "views", "captures", "nodes", "recordings", "frames", "guide", "clusters", "row_commands",
-            "bookmarks",
+            "bookmarks", "evaluations",
         }  # fmt: skip
 
     # -- the cluster on the screen -------------------------------------------------------------------------------------
@@ -130,6 +135,16 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     def jobs(self) -> JobController:
         """Its jobs."""
         return self.clusters.current.jobs
+
+    @property
+    def job_tasks(self) -> JobTaskController:
+        """What starts its jobs and copies their files."""
+        return self.clusters.current.job_tasks
+
+    @property
+    def evaluations(self) -> EvaluationController:
+        """What evaluates expressions in its ranks."""
+        return self.clusters.current.evaluations
 
     @property
     def nodes(self) -> NodeController:

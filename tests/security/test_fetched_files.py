@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gconsole.cli.run_live import MAX_GROWTH, FetchBudget, fetch_from
 from gconsole.core.job_protocol import FileList
+from gconsole.launch.fetch import MAX_GROWTH, FetchBudget, fetch_from
 from gconsole_remote.jobs.requests import CHUNK_BYTES
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ class LyingNode:
 
 
 def fetch(node: Any, output: Path, max_size: int) -> str | None:
-    return asyncio.run(fetch_from(node, "evil", "job", "out", output, FetchBudget(max_size)))
+    return asyncio.run(fetch_from(node, "evil", "job", "out", output, FetchBudget(max_size), lambda path: None))
 
 
 def written(output: Path) -> int:
@@ -48,7 +48,7 @@ def test_file_that_claims_an_impossible_size_is_not_copied(tmp_path: Path) -> No
 
 
 def test_copy_of_an_endless_file_ends_at_its_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gconsole.cli.run_live.MAX_GROWTH", 4 * MIB)
+    monkeypatch.setattr("gconsole.launch.fetch.MAX_GROWTH", 4 * MIB)
     node = LyingNode((("a", MIB),), CHUNK_BYTES)
     problem = fetch(node, tmp_path, MAX_GROWTH)
     assert problem is not None and "larger than its listed size" in problem

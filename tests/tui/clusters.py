@@ -36,13 +36,13 @@ def jobs_cluster() -> FakeCluster:
     cluster = FakeCluster("node1", "node2", "node3", "node4")
     cluster.up()
     oom = "rank 5 (local rank 1) ended with signal 9; the kernel's OOM killer ended 1 process(es) of its cgroup"
-    cluster.start_job("eval-77aa02", "node3", "node4", procs=4, state="completed", exit_code=0, ended=cluster.now_ns)
+    cluster.order_job("eval-77aa02", "node3", "node4", procs=4, state="completed", exit_code=0, ended=cluster.now_ns)
     cluster.job_on_node("eval-77aa02", "node4", 1, "failed", exit_code=1, reason=oom, ended=cluster.now_ns)
-    cluster.start_job(
+    cluster.order_job(
         "sweep-0b1c2d", "node1", procs=1, launcher="env", state="stopped", signal=15, ended=cluster.now_ns
     )
     cluster.now_ns += 10 * SECOND
-    cluster.start_job("train-3f9a1c", procs=8)
+    cluster.order_job("train-3f9a1c", procs=8)
     cluster.up()
     cluster.job("train-3f9a1c@10.1.0.1:29517", 32, states={9: "stopped"}, step=812)
     cluster.job("demo-ring@10.1.0.9:29500", 4, per_node=1, launcher="Slurm")

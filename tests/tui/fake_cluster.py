@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from gconsole.config.diff import Changes, difference
 from gconsole.config.load import more_nodes
 from gconsole.config.model import Change, Config, ReadOnly, refusal
-from gconsole.config.sections import ConsoleConfig
+from gconsole.config.sections import ConsoleConfig, RunConfig
 from gconsole.core.control import (
     ActiveRecording,
     BlackBoxStatus,
@@ -22,7 +22,16 @@ from gconsole.core.control import (
     NodeCaptureCounts,
     Selection,
 )
-from gconsole.core.job_protocol import NodeStop
+from gconsole.core.evaluation import Evaluated, RankProcess
+from gconsole.core.job_protocol import (
+    FileList,
+    NodeOrder,
+    NodeStop,
+    Readiness,
+    ReadinessRequest,
+    Synced,
+    SyncFolder,
+)
 from gconsole.core.store import Store
 from gconsole.monitor.hang import VARIABLES
 from gconsole.records import (
@@ -56,6 +65,7 @@ from gconsole.records.process import JobNodeState
 from gconsole.session.format.layout import SessionError
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.controllers.clusters import ClusterSource
+from gconsole.tui.controllers.job_tasks import JobSource
 
 if TYPE_CHECKING:
     from gconsole.fleet.survey import NodeReply
@@ -74,6 +84,29 @@ LOADER = (
     StackFrame("<module>", _TRAIN, 212), StackFrame("next_batch", "/home/user/job/loader.py", 61),
     StackFrame("load_shard", "/home/user/job/dataset.py", 88, source="return open(path).read()"),
 )  # fmt: skip
+
+
+class ConfiguredNode(NamedTuple):
+    """A node as configured."""
+
+    name: str
+    process_filter: tuple[str, str] | None = None
+
+
+class FakeEvaluator:
+    """Evaluates every expression to `answer`, on the nodes of `allowed`."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.allowed: set[str] = set()
+        self.answer: Evaluated | Failure = Evaluated("value", "bool", "True\nsecond line", "train.py:3 main", 0.2)
+        self._cluster = cluster
+
+    def allows(self, node: str) -> bool:
+        return node in self.allowed
+
+    async def evaluate(self, rank: RankProcess, expression: str, timeout_s: float) -> Evaluated | Failure:
+        self._cluster.calls.append(("evaluate", f"{expression} in rank {rank.rank} on {rank.node}"))
+        return self.answer
 
 
 class FakeRecordings:
@@ -131,6 +164,9 @@ class FakeCluster:
         self.variables: tuple[str, ...] = ()  # requested by the newest capture
         self.library_records: list[Collective | PgStatus] = []  # of communication libraries, in a capture
         self.capture_gate: asyncio.Event | None = None  # a capture waits for it
+        self.job_gate: asyncio.Event | None = None  # a start and the read of a file wait for it
+        self.job_failures: dict[str, Failure] = {}  # of nodes on which nothing starts and nothing is copied
+        self.evaluator = FakeEvaluator(self)
         self.recordings = FakeRecordings(self)
         self.read_only = False
         self._seq = 0
@@ -229,6 +265,40 @@ class FakeCluster:
         self.calls.append(("watch" if wanted else "watch no more", f"{job} on {','.join(nodes)}"))
         return {}
 
+    async def probe_job(self, nodes: Sequence[str], request: ReadinessRequest) -> dict[str, Readiness | Failure]:
+        """Every node is ready."""
+        self.calls.append(("probe job", ",".join(nodes)))
+        addresses = {node: (("eth0", f"10.1.0.{number}", 24),) for number, node in enumerate(self.names, 1)}
+        return {
+            node: Readiness("/home/ops", (), request.ports[0], addresses[node], None, 1 << 40) for node in nodes
+        }  # fmt: skip
+
+    async def sync_folder(self, nodes: Sequence[str], folder: SyncFolder, workdir: str) -> dict[str, Synced | Failure]:
+        self.calls.append(("sync", f"{len(folder.files)} files to {workdir} on {','.join(nodes)}"))
+        return dict.fromkeys(nodes, Synced(len(folder.files), folder.bytes)) | self.job_failures
+
+    async def start_job(self, orders: Mapping[str, NodeOrder]) -> dict[str, Failure]:
+        """Starts on every node, unless `job_failures`; waits for `job_gate`."""
+        first = next(iter(orders.values()))
+        self.calls.append(("start job", f"{' '.join(first.command)} on {','.join(orders)}"))
+        if self.job_gate is not None:
+            await self.job_gate.wait()
+        if not self.job_failures:
+            self.order_job(first.job, *orders, procs=first.procs_per_node, launcher=first.launcher)
+        return self.job_failures
+
+    async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
+        """`path` is a folder with one file for each job."""
+        self.calls.append(("list files", f"{path} of {job} on {node}"))
+        if node in self.job_failures:
+            return self.job_failures[node]
+        return FileList(f"/home/ops/{path}", ((f"{job}.txt", 3),))
+
+    async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
+        if self.job_gate is not None:
+            await self.job_gate.wait()
+        return node[-1:].encode() * 3, True
+
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> dict[str, NodeStop | Failure]:
         """Every connected node stops it."""
         self.calls.append(("stop job", f"{job} on {','.join(nodes)}"))
@@ -320,7 +390,7 @@ class FakeCluster:
                     **fields,
                 )
 
-    def start_job(
+    def order_job(
         self, name: str, *nodes: str, procs: int = 8, state: JobNodeState = "running", launcher: str = "torchrun",
         **fields: Any,
     ) -> None:  # fmt: skip
@@ -458,7 +528,17 @@ class FakeCluster:
         """The console on this cluster, with its clock at `self.now_ns`."""
         arguments: dict[str, Any] = {"cluster": self.cluster, "expected_nodes": list(self.names), "now": self.now}
         arguments["publish"] = self.publish
+        arguments |= {"job_source": self.job_source, "evaluator": self.evaluator}
         return ConsoleApp(self.store, self, **(arguments | changes))
+
+    @property
+    def job_source(self) -> JobSource:
+        """Reads jobs as the command line does."""
+        from gconsole.cli.run_options import request_in
+
+        return JobSource(
+            lambda text: request_in(text, RunConfig()), lambda: [ConfiguredNode(name) for name in self.names]
+        )
 
     def source(self, **changes: Any) -> ClusterSource:
         """This cluster as a further one of a console."""

@@ -29,6 +29,7 @@ from gconsole.tui.dialogs.columns import ColumnsDialog
 from gconsole.tui.dialogs.dialog import DetailDialog, KeysDialog, LinesDialog, LogDialog
 from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.prompts import Confirm, Prompt, SecretPrompt
+from gconsole.tui.dialogs.task import TaskDialog
 from gconsole.tui.diff_screen import DiffScreen
 from gconsole.tui.keymap.hints import ConsolePalette
 from gconsole.tui.views.jobs.view import JobsView
@@ -184,6 +185,11 @@ async def _examined(stage: Stage) -> None:
     await stage.until_dialog(LinesDialog)
 
 
+async def _planned(stage: Stage) -> None:
+    await stage.press("0", "g", "N", *"--nodes 9 -- train.py --lr 1", "enter")
+    await until(stage.pilot, lambda: "9 nodes needed" in screen(stage.app), "the plan")
+
+
 async def _recording(stage: Stage) -> None:
     for name in ("evening-run", "gpus-only"):
         await stage.press("r", *name, "enter")
@@ -299,6 +305,7 @@ STATES = (
     ScreenState("topology", keys("5")),
     ScreenState("jobs", keys("0"), cluster=jobs_cluster),
     ScreenState("jobs of the demo", keys("0"), cluster=demo),
+    ScreenState("job that cannot start", _planned, TaskDialog, cluster=jobs_cluster),
     ScreenState("page of a job", _job_output, cluster=jobs_cluster),
     ScreenState("page of a failed job", keys("0", "g", "j", "enter"), cluster=jobs_cluster),
     ScreenState("page of a discovered job", keys("0", "G", "enter"), cluster=jobs_cluster),

@@ -52,7 +52,7 @@ PREPARATION = {
 }
 #: Scopes whose keys need a longer preparation, and the tests that press them.
 TESTED_IN = {"hang": "test_hang.py", "gpus": "test_gpus.py", "query": "test_query_view.py", "sql": "test_query_view.py",
-             "jobs": "test_jobs.py", "diff": "test_diff.py"}  # fmt: skip
+             "jobs": "test_jobs.py test_job_tasks.py", "task": "test_job_tasks.py", "diff": "test_diff.py"}  # fmt: skip
 #: Apps of their own.
 SEPARATE_APPS = {"gallery", "progress", "replay", *TESTED_IN}
 LEAVING = {"app.quit"}
@@ -152,7 +152,7 @@ async def test_gallery_and_progress_keys_have_a_visible_effect(action: Action):
 
 @pytest.mark.parametrize("scope", TESTED_IN)
 def test_keys_of_specialised_views_are_covered_by_their_own_tests(scope: str):
-    source = (Path(__file__).parent / TESTED_IN[scope]).read_text()
+    source = "".join((Path(__file__).parent / name).read_text() for name in TESTED_IN[scope].split())
     calls = re.findall(r"(?:press|open_jobs)\(([^)]*)\)", source)
     pressed = {key for call in calls for key in re.findall(r'"([^"]+)"', call)}
     untested = [action.id for action in in_scope(scope) if action.keys and not pressed & set(keys_of(action))]

@@ -57,10 +57,10 @@ class TestTheFile:
 
     def test_key_file_accepts_one_or_several_keys_in_any_toml_form(self, file: Path):
         own_keys = read(
-            file, 'list.columns = "c"\n"app.mark" = ["N", "ctrl+o"]\n[app]\ntheme = "Z"\n[lines]\ntop = "0"\n'
+            file, 'list.columns = "c"\n"app.mark" = ["W", "ctrl+o"]\n[app]\ntheme = "Z"\n[lines]\ntop = "0"\n'
         )
         assert own_keys.keymap["list.columns"] == "c"
-        assert own_keys.keymap["app.mark"] == "N,ctrl+o"
+        assert own_keys.keymap["app.mark"] == "W,ctrl+o"
         assert own_keys.keymap["app.theme"] == "Z"
         assert not any("list.columns" in line for line in own_keys.complaints)
 

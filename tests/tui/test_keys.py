@@ -17,6 +17,7 @@ from gconsole.tui.dialogs.columns import ColumnsDialog
 from gconsole.tui.dialogs.dialog import KeysDialog
 from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.prompts import Confirm, Prompt
+from gconsole.tui.dialogs.task import TaskDialog
 from gconsole.tui.diff_screen import DiffScreen
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.keymap.actions import ACTIONS, NO_LISTS, in_scope
@@ -60,7 +61,7 @@ class TestTheTable:
             targets = {
                 **{view.scope: view for view in app.views.opened.values()}, "app": app,
                 "lines": app.view.initial_focus(), "list": app.views.opened["ranks"], "columns": ColumnsDialog,
-                "prompt": Prompt, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
+                "prompt": Prompt, "confirm": Confirm, "task": TaskDialog, "filter": FilterLine, "progress": Progress,
                 "gallery": Gallery, "export": ExportDialog, "replay": ReplayApp, "sql": SqlText, "diff": DiffScreen,
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:

@@ -13,6 +13,7 @@ from textual.containers import Container
 
 from ...config.diff import HostsFile
 from ...core.control import Control
+from ...core.evaluation import Evaluator
 from ...core.store import Store
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.stall_watch import StallWatch
@@ -26,7 +27,9 @@ from ..ui_state import UiStateController, UiStateFile
 from ..views.registry import VIEWS
 from . import Controller
 from .capture import CaptureController
+from .evaluation import EvaluationController
 from .frames import FrameController
+from .job_tasks import JobSource, JobTaskController
 from .jobs import JobController
 from .nodes import NodeController
 from .query import QueryController
@@ -60,6 +63,8 @@ class ClusterSource(msgspec.Struct, frozen=True):
     recorded: Path | None = None
     stalls: StallWatch | None = None
     target: str = ""
+    job_source: JobSource | None = None
+    evaluator: Evaluator | None = None
 
 
 class OpenCluster:
@@ -77,6 +82,8 @@ class OpenCluster:
             app, self.store, control, source.findings, live=source.live, stalls=source.stalls
         )
         self.jobs = JobController(app, control, source.cluster)
+        self.job_tasks = JobTaskController(app, self.store, control, source.job_source, live=source.live)
+        self.evaluations = EvaluationController(app, source.evaluator, live=source.live)
         self.nodes = NodeController(app, control, source.hosts)
         self.queries = QueryController(app, self.store, source.recorded)
         self.recordings = RecordingController(app, control, source.cluster, now)

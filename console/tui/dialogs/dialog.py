@@ -116,6 +116,8 @@ class DetailDialog(ScrollDialog):
     Digits lead to the places of the thing: its node, rank, GPU or log.
     """
 
+    BINDINGS = bindings(in_scope("ranks"))
+
     def __init__(self, provider: DetailProvider, frame: ScreenSnapshot) -> None:
         super().__init__()
         self._provider = provider
@@ -139,7 +141,12 @@ class DetailDialog(ScrollDialog):
             self.fill(title, [*lines, *([Content("")] if places else []), *places])
             last = len(detail.places)
             keys = [("1" if last == 1 else f"1-{last}", "opens")] if last else []
-            self.show_keys([*keys, ("Esc", "close")])
+            self.show_keys([*keys, *self._more_keys(), ("Esc", "close")])
+
+    def _more_keys(self) -> Iterable[tuple[str, str]]:
+        console = cast("ConsoleApp", self.app)
+        if console.evaluations.is_allowed:
+            yield from ((key_names(action.keys), action.label) for action in map(console.guide.own, in_scope("ranks")))
 
     def on_key(self, event: events.Key) -> None:
         """A digit closes the dialog and leads to the place of that number."""

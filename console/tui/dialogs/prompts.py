@@ -23,16 +23,24 @@ LONGEST_PROMPT = 400
 
 
 class Prompt(Dialog[str | None]):
-    """Reads one line: Enter, which does what `enter` says, returns it; Escape returns None."""
+    """Reads one line, at first `typed`: Enter, which does what `enter` says, returns it; Escape returns None."""
 
     BINDINGS = bindings(in_scope("prompt"))
 
     def __init__(
-        self, title: str, text: str, *, enter: str, escape: str = "cancel", secret: bool = False, hint: str = ""
+        self,
+        title: str,
+        text: str,
+        *,
+        enter: str,
+        escape: str = "cancel",
+        secret: bool = False,
+        hint: str = "",
+        typed: str = "",
     ) -> None:
         super().__init__(title, [("Enter", enter), ("Esc", escape)])
         self._text = text
-        self._input = Input(password=secret, placeholder=hint)
+        self._input = Input(typed, password=secret, placeholder=hint)
 
     def content(self) -> Iterable[Widget]:
         """The explanation and the input line."""

@@ -73,6 +73,12 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("skew.mode", "m", "mode", "mode", "Mode: collectives / steps / captures", footer=True),
     Action("skew.why", "x", "why", "why", "Sample all ranks for 10 s: what does the slow rank do?"),
     Action("jobs.stop", "x", "stop", "stop", "Stop the job on all of its nodes (asks first)", footer=True),
+    Action("ranks.evaluate", "E", "evaluations.evaluate", "eval",
+           "Evaluate a Python expression in this rank, where [agent] allow_eval permits it (asks first)"),
+    Action("jobs.start", "N", "start", "start", "Start a job: options and command, then the plan (asks first)",
+           footer=True),
+    Action("jobs.fetch", "f", "fetch", "fetch", "Copy files of the job from its nodes into a folder", footer=True),
+    Action("jobs.sync", "u", "sync", "copy folder", "Copy a folder to the nodes of the job (asks first)"),
     Action("skew.copy", "y", "copy", "copy", "Copy this view as text"),
     Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),
     Action("list.sort_left", "less_than_sign", "sort_left", "sort ←", "Sort by the column on the left"),
@@ -181,6 +187,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("export.previous_format", "shift+tab", "form_before", "format", "Previous format", palette=False),
     Action("export.cancel", "escape", "drop", "cancel", "Cancel", palette=False),
     Action("confirm.yes", "y", "yes", "yes", "Confirm", palette=False),
+    Action("task.yes", "y", "yes", "yes", "Confirm", palette=False),
+    Action("task.close", "escape,q", "close", "close", "Cancel the task; once it has ended, close", palette=False),
     Action("confirm.no", "n,escape,q", "no", "no", "Cancel", palette=False),
     Action("app.screenshot", "ctrl+s", "clip.save_screenshot", "screenshot",
            "Save a screenshot (SVG) in the current folder", priority=True),
@@ -196,7 +204,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
 FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
 #: Scopes in which the keys of views do not work.
 APART: Final = (
-    "filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery",
+    "filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "task", "progress", "gallery",
     "replay", "diff",
 )  # fmt: skip
 #: Scopes of views without a list, in which the keys of lists do not work.
@@ -204,7 +212,8 @@ NO_LISTS: Final = ("overview", "hang", "topology", "skew", "query")
 #: Actions of other scopes that work there, too.
 _ALSO: Final = {
     "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
-    "dialog": ("app.reconnect",),
+    "dialog": ("app.reconnect", "ranks.evaluate"),
+    "task": ("dialog.down", "dialog.up"),
     "diff": ("lines.down", "lines.up", "lines.page_down", "lines.page_up", "lines.top", "lines.bottom"),
 }  # fmt: skip
 

@@ -9,7 +9,8 @@ import pytest
 
 from gconsole.core.bus import Hub
 from gconsole.core.control import Control
-from gconsole.fleet.evaluation import Evaluated, RankProcess, evaluate
+from gconsole.core.evaluation import Evaluated, RankProcess
+from gconsole.fleet.evaluation import evaluate
 from gconsole.records import Failure, Log
 from gconsole.transport.errors import AgentRefused
 

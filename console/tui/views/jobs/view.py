@@ -45,7 +45,7 @@ class JobsView(PagedListView[JobRow, str]):
     """The grid, or the page of one job."""
 
     scope = "jobs"
-    footer_actions = ("jobs.stop", "app.diagnose")
+    footer_actions = ("jobs.stop", "jobs.start", "app.diagnose")
     BINDINGS = bindings(in_scope("jobs"))
     kind, columns = KIND, COLUMNS
 
@@ -91,6 +91,9 @@ class JobsView(PagedListView[JobRow, str]):
         if action == "stop":
             row = self.chosen_row
             return True if row is not None and row.can_stop else None
+        if action in ("fetch", "sync"):
+            row = self.chosen_row
+            return True if row is not None and row.started is not None else None
         if self.is_paged and action in ("filter", "copy", "copy_json"):
             return True
         return super().check_action(action, parameters)
@@ -119,6 +122,22 @@ class JobsView(PagedListView[JobRow, str]):
         row = self.chosen_row
         if row is not None and row.can_stop:
             self.console.jobs.stop(row)
+
+    def action_start(self) -> None:
+        """Start a job."""
+        self.console.job_tasks.start()
+
+    def action_fetch(self) -> None:
+        """Copy files of the job from its nodes."""
+        row = self.chosen_row
+        if row is not None and row.started is not None:
+            self.console.job_tasks.fetch(row.started)
+
+    def action_sync(self) -> None:
+        """Copy a folder to the nodes of the job."""
+        row = self.chosen_row
+        if row is not None and row.started is not None:
+            self.console.job_tasks.sync(row.started)
 
     def _copied(self) -> tuple[ListKind[Any], Sequence[Any], Sequence[str]]:
         """On the page the line under the cursor; if the plan has the focus, the job."""

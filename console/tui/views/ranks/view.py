@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ....present.spans import Line, Span, plain
+from ...keymap.actions import bindings, in_scope
 from ...models.grouping import GroupHeader
 from ...models.job_ranks import RankListRow, rank_values
 from ...models.list_kind import row_predicate
@@ -56,6 +57,7 @@ class RanksView(ListView[RankListRow]):
     """The grid, with a column for every watched variable."""
 
     scope = "ranks"
+    BINDINGS = bindings(in_scope("ranks"))
     kind, columns = KIND, COLUMNS
 
     def __init__(self, *, id: str) -> None:
