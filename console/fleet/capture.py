@@ -100,4 +100,6 @@ async def _capture_node(
 def _not_connected(link: NodeLink) -> Failure:
     if link.state == "ok":
         return Failure("not_connected", f"{link.node.name} has not replied to a ping")
-    return Failure("lost" if link.state == "lost" else "not_connected", f"{link.node.name} is {link.state}")
+    return Failure(
+        "lost" if link.state == "lost" else "not_connected", f"{link.node.name} is not connected: {link.state}"
+    )

@@ -180,12 +180,14 @@ class Fleet:
         return refusal(self._console, change, explicit=self._allow_run)
 
     async def capture(self, request: CaptureRequest) -> CaptureResult:
-        """Capture on all nodes; failures are also published as warnings."""
+        """Capture on all nodes; failures of connected nodes are also published as warnings."""
         if request.flight_pipe:
             self._permit(Change.FLIGHT_PIPE)
         self._clocks.want_window("capture")  # for the best clock alignment
         result = await capture.capture(self.links.values(), self.staging, request, self.config.hang)
         for node, failure in result.failures.items():
+            if node in self.links and self.links[node].state != "ok":
+                continue  # its state is an event already, and captures repeat while a job stands still
             text = f"capture failed on {node}: {failure.text}"
             self.hub.publish_own(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
         return result

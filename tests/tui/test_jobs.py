@@ -66,6 +66,14 @@ class TestTheList:
             assert row is not None
             assert row.reason.startswith("node4: rank 5 (local rank 1) ended with signal 9; the kernel's OOM killer")
 
+    async def test_worst_state_of_the_ranks_comes_first_in_the_status_detail(self):
+        cluster = jobs_cluster()
+        cluster.job("slow@10.1.0.7:29500", 4, per_node=1, states={0: "waiting", 1: "waiting", 2: "stopped"})
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            view = await open_jobs(pilot)
+            [row] = [row for row in view.all_rows(pilot.app.frame) if row.name.startswith("slow")]  # type: ignore[attr-defined]
+        assert row.reason == "1 stopped, 2 waiting"
+
     async def test_jobs_view_without_jobs_shows_how_to_start_one(self):
         cluster = FakeCluster("node1")
         cluster.up()

@@ -181,11 +181,13 @@ def _rank_facts(row: RankListRow, process: Process | None) -> Iterator[Fact]:
         yield Fact("", "")
         letter, wchan = stat.proc_state or format.UNKNOWN, stat.wchan or format.UNKNOWN
         yield Fact("kernel state", clean(f"{letter}   wchan {wchan}"))
-        yield Fact("CPU", f"{format.percent(stat.cpu_pct)} % of a core, {format.integer(stat.threads)} threads")
+        yield Fact("CPU", f"{format.percent(stat.cpu_pct)} % of a core, {format.plural(stat.threads, 'thread')}")
         yield Fact("memory", format.size(stat.rss_bytes))
         yield Fact("ctx switches", f"{format.rate(stat.ctx_switches_s)}/s")
         yield Fact("step", format.count(stat.step))
-        yield from (Fact(clean(name), format.value(value)) for name, value in (stat.watched or {}).items())
+        yield from (
+            Fact(clean(name), format.value(value)) for name, value in (stat.watched or {}).items() if name != "step"
+        )
         if stat.watched is not None and stat.watched_at is not None:
             yield Fact("sampled", f"{format.age(stat.t - stat.watched_at)} ago (from stack frames)")
 

@@ -110,10 +110,10 @@ class JobRow(PlainRow):
 
 
 def _troubles(ranks: JobSummary | None) -> str:
-    """Counts of ranks that are not ok: `1 stopped`."""
+    """Counts of ranks that are not ok, the worst state first: `1 stopped`."""
     counts = ranks.counts if ranks is not None else {}
-    return ", ".join(f"{count} {state_word(state)}" for state, count in counts.items()
-                     if count and rank_status(state) != "ok")  # fmt: skip
+    states = sorted((state for state, count in counts.items() if count), key=lambda s: BY_WEIGHT.index(rank_status(s)))
+    return ", ".join(f"{counts[state]} {state_word(state)}" for state in states if rank_status(state) != "ok")
 
 
 def ending(exit_code: int | None, signal: int | None, reason: str | None) -> str:
