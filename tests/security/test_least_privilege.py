@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
+import signal
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import fork_server
 import pytest
 from jobs import start_plain
-from program import batch
+from program import GCONSOLE, batch
 from rig import Rig, pythons
 
 SOMEBODY = 65_534
@@ -94,6 +97,25 @@ class Trace:
                 new = numbers[0] if call.name == "setuid" else numbers[1]
                 ids[call.tid] = (new, new) if new >= 0 else (euid, euid)
 
+    def readers(self) -> list[Call]:
+        """The starts of py-spy and pystack."""
+        return [call for call in self.calls if call.name in RUNS and '"dump"' in call.text and call.result == 0]
+
+    def connected(self) -> list[Call]:
+        """Connections to what listens in a rank."""
+        theirs = re.compile(rf"/proc/self/fd/|named-trap|{RAS_PORT}")
+        return [call for call in self.calls if call.name == "connect" and theirs.search(call.text)]
+
+    def has_connected(self) -> bool:
+        """Whether RAS and a worker server were connected to."""
+        texts = [call.text for call in self.connected()]
+        return all(any(part in text for text in texts) for part in (str(RAS_PORT), "/proc/self/fd/"))
+
+    def has_opened(self, *parts: str) -> bool:
+        """Whether paths with each of these parts were opened."""
+        texts = [call.text for call in self.named(*OPENS)]
+        return all(any(part in text for text in texts) for part in parts)
+
     def named(self, *calls: str) -> Iterator[Call]:
         """Calls on what another user named: by their arguments, or by what they opened."""
         for call in self.calls:
@@ -154,50 +176,65 @@ def _trace_python(python: Path, output: str) -> None:
     python.chmod(0o755)
 
 
+#: What a capture opens, and what an agent that watches a job and its crash does, by parts of their paths; on a busy
+#: machine under strace, one capture may leave out what takes longer than its time limits.
+OF_CAPTURE = ("flight_0", "nccl.", "x-pid", "train.py", "dump_0.pipe")
+OF_CRASH = ("stdout0", "stdout1", "attempt_0", "torchelastic_named", "site")
+CAPTURES, CRASH_S = 5, 120.0
+
+
 def _run(hosts: Path, folder: Path, home: Path) -> None:
-    """A capture with everything that it may read; then the crash of rank 1, once the agent has opened its output."""
+    """Captures with everything that they may read, until all was read; then the crash of rank 1, once its output is
+    read, until its files were."""
     options = ("--set", "console.read_only=false", "--flight-pipe", "--locals", "seconds", "--samples", "2")
-    run = batch(hosts, "--for", "4s", "--capture", *options, deadline_s=240)
-    assert run.node("node1")["state"] == "ok", run.stderr
-
-    def end_rank() -> None:
-        begin = (folder / "trace").stat().st_size
-        for _ in range(600):
-            with (folder / "trace").open("rb") as file:
-                file.seek(begin)
-                if b"/stdout1" in file.read():
-                    break
-            time.sleep(0.1)
+    for _ in range(CAPTURES):
+        run = batch(hosts, "--for", "4s", "--capture", *options, deadline_s=240)
+        assert run.node("node1")["state"] == "ok", run.stderr
+        trace = _trace_of(folder, 0)
+        if trace.has_opened(*OF_CAPTURE) and len(trace.readers()) > 4 and trace.has_connected():
+            break
+    begin = (folder / "trace").stat().st_size
+    argv = [str(GCONSOLE), "batch", str(hosts), "--for", f"{CRASH_S:.0f}s", "--set", "agent.linger_s=0"]
+    process = fork_server.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        _await(process, lambda: _trace_of(folder, begin).has_opened("stdout1"))
         (home / "crash").touch()
+        _await(process, lambda: _trace_of(folder, begin).has_opened(*OF_CRASH))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
 
-    ends = threading.Thread(target=end_rank)
-    ends.start()
-    batch(hosts, "--for", "15s", "--set", "agent.linger_s=0", deadline_s=240)
-    ends.join()
+
+def _trace_of(folder: Path, begin: int) -> Trace:
+    with (folder / "trace").open("rb") as file:
+        file.seek(begin)
+        return Trace.read(file.read().decode(errors="replace"))
+
+
+def _await(process: Any, is_done: Callable[[], bool]) -> None:
+    """Wait until something was seen, or the process has ended, at the latest after its own time."""
+    while process.poll() is None and not is_done():
+        time.sleep(0.5)
 
 
 def test_root_opens_nothing_that_another_user_names(trace: Trace) -> None:
     opened = list(trace.named(*OPENS))
     assert [call.text for call in opened if call.fsuid == 0] == []
     assert {call.fsuid for call in opened} >= {SOMEBODY}, "nothing was opened"
-    for word in ("stdout0", "stdout1", "attempt_0", "flight_0", "nccl.", "x-pid", "train.py", "site", "dump_0.pipe",
-                 "torchelastic_named"):  # fmt: skip
+    for word in (*OF_CAPTURE, *OF_CRASH):
         assert [call for call in opened if word in call.text], word
 
 
 def test_root_runs_no_program_that_another_user_names_and_reads_ranks_as_their_user(trace: Trace) -> None:
     assert [call.text for call in trace.named(*RUNS) if call.euid == 0] == []
-    readers = [call for call in trace.calls if call.name in RUNS and '"dump"' in call.text and call.result == 0]
-    assert len(readers) > 4
-    assert {call.euid for call in readers} == {SOMEBODY}
+    assert len(trace.readers()) > 4
+    assert {call.euid for call in trace.readers()} == {SOMEBODY}
 
 
 def test_root_connects_to_no_socket_of_another_user(trace: Trace) -> None:
-    theirs = re.compile(rf"/proc/self/fd/|named-trap|{RAS_PORT}")
-    connected = [call for call in trace.calls if call.name == "connect" and theirs.search(call.text)]
-    assert {call.euid for call in connected} == {SOMEBODY}
-    assert [call for call in connected if str(RAS_PORT) in call.text]
-    assert [call for call in connected if "/proc/self/fd/" in call.text]
+    assert {call.euid for call in trace.connected()} == {SOMEBODY}
+    assert trace.has_connected()
 
 
 def test_root_looks_at_nothing_that_another_user_names(trace: Trace) -> None:
