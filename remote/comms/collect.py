@@ -16,6 +16,7 @@ from ..proc.process_reader import ProcessReader, Request
 from ..proc.procfs import GONE
 from ..proc.user_files import exists
 from . import flight_recorder, flight_recorder_sources, nccl_log, nccl_ras
+from .answers import check_dump, check_log, check_ras
 from .values import SourceError
 
 TYPE_CHECKING = False
@@ -214,7 +215,7 @@ class CollectivesReader(object):
         last = _sent.get((rank.pid, rank.start_ticks, source), -1)
         data = _SINCE.pack(last, self._most_earlier) + data
         uid = self._uid(rank.pid)
-        return self._parsers.parse(uid, _DUMP, flight_recorder.FlightRecorderDump, data, deadline)
+        return check_dump(self._parsers.parse(uid, _DUMP, flight_recorder.FlightRecorderDump, data, deadline))
 
     @property
     def _most_earlier(self) -> int:
@@ -255,7 +256,7 @@ class CollectivesReader(object):
             self._post_batches([("pg_status", dict(about, **group)) for group in status.groups])
 
     def _parse_ras(self, uid: "int | None", data: bytes) -> "nccl_ras.RasStatus":
-        return self._parsers.parse(uid, _RAS, nccl_ras.RasStatus, data, self._deadline)
+        return check_ras(self._parsers.parse(uid, _RAS, nccl_ras.RasStatus, data, self._deadline))
 
     def _read_logs(self) -> None:
         by_pid: "dict[int, RankRef]" = {}
@@ -269,7 +270,7 @@ class CollectivesReader(object):
                 number = _INSPECTOR if source == "inspector" else _LOG
                 text = file.text_for(source)
                 log = self._parsers.parse(self._uid(pid), number, nccl_log.LogEntries, text, self._deadline)
-                self._post_tail(nccl_log.LogTail(source, log, file), by_pid)
+                self._post_tail(nccl_log.LogTail(source, check_log(log), file), by_pid)
             except ValueError as error:
                 problem = SourceError("unreadable", "%s: %s" % (path, error))
                 if self._ranks:

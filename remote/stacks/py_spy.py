@@ -193,9 +193,10 @@ class ThreadValues(object):
 
     def threads(self) -> "list[PythonThread]":
         """The same as objects, checked. Raises ValueError."""
-        if not isinstance(self.values, list) or not 0 < len(self.values) <= MAX_THREADS:
+        values = vars(self).get("values")  # none in the answer of a child that was taken over
+        if not isinstance(values, list) or not 0 < len(values) <= MAX_THREADS:
             raise ValueError("invalid answer")
-        return [self._thread(dict(zip(PythonThread.__slots__, apart.as_fields(values, 10)))) for values in self.values]  # noqa: B905
+        return [self._thread(dict(zip(PythonThread.__slots__, apart.as_fields(thread, 10)))) for thread in values]  # noqa: B905
 
     @staticmethod
     def _thread(values: "dict[str, Any]") -> "PythonThread":

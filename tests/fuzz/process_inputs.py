@@ -17,7 +17,12 @@ import msgspec
 from gconsole.analysis.stacks.profiles import RankProfile
 from gconsole.session.export import foreign_traces
 from gconsole.session.format.layout import SessionError
+from gconsole_remote.agent import wire
 from gconsole_remote.agent.requests import RequestError
+from gconsole_remote.comms import answers
+from gconsole_remote.comms.flight_recorder import FlightRecorderDump
+from gconsole_remote.comms.nccl_log import LogEntries
+from gconsole_remote.comms.nccl_ras import RasStatus
 from gconsole_remote.proc import apart, limited
 from gconsole_remote.proc.environ import EnvironReader, LiveEnviron
 from gconsole_remote.proc.process_reader import ProcessReader
@@ -76,6 +81,14 @@ def read_child(data: bytes) -> None:
                 reading = ProcessReader(MemoryProcFs(), ["RANK"], ())._checked(value, LiveEnviron(1, 2))
                 assert json.dumps([reading.argv, reading.env]).encode()
             _check_memory_answers(value)
+    for kind, check in (
+        (FlightRecorderDump, answers.check_dump), (RasStatus, answers.check_ras), (LogEntries, answers.check_log),
+    ):  # fmt: skip
+        with contextlib.suppress(ValueError):
+            parsed: Any = check(limited._restored(kind, data))
+            for fields in getattr(parsed, "entries", None) or getattr(parsed, "groups", ()):
+                assert not {"kind", "seq", "t", "mono"}.intersection(fields)
+                wire.encode(fields)
     with contextlib.suppress(ValueError):
         restored: Any = limited._restored(py_spy.ThreadValues, data)
         if not hasattr(restored, "values"):
@@ -83,6 +96,11 @@ def read_child(data: bytes) -> None:
         for thread in restored.threads():
             assert all(len(function) <= 256 and len(file) <= 512 for function, file, _, _ in thread.frames)
             json.dumps([thread.name, thread.frames, thread.locals], ensure_ascii=False).encode()
+
+
+COLLECTIVE = {"record_id": 1, "retired": False, "profiling_name": "nccl:all_reduce", "process_group": ["0", "pg"],
+              "frames": [{"function": "f", "file": "/x", "line": 1}], "input_sizes": [[2, 3]], "duration_ms": 0.5,
+              "input_dtypes": ["Float"], "is_p2p": False}  # fmt: skip
 
 
 def _check_memory_answers(value: Any) -> None:
@@ -121,6 +139,11 @@ def child_seeds() -> list[bytes]:
         json.dumps([[0, [["t", [["f", "/x", 3, False]], "Future", 5, 1e5, [0], True]]]]).encode(),
         json.dumps([[0, ["/x", [[5, "read"]], [1, 2]]], [0, [{"step": 1}, None]], [0, [True, "/x:3 f", "int", "6"]],
                     [0, [5, [1, 2, 3]]]]).encode(),
+        json.dumps({"version": "2.1", "held": 1, "problems": [], "entries": [COLLECTIVE], "earlier": [], "groups": []}
+                   ).encode(),
+        json.dumps({"version": "2", "problems": [], "repaired": False, "groups": [{"pid": 1, "op_counts": {"x": 1}}]}
+                   ).encode(),
+        json.dumps({"bad": 0, "entries": [{"host": "n", "pid": 1, "profiling_name": "nccl:x"}]}).encode(),
         b'"text"', json.dumps([[0, [None, None, False, [None, None, None]]]]).encode(),
     ]  # fmt: skip
 

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,8 +28,9 @@ from gconsole.session.record import recovery
 from gconsole.transport.gateway import frames as gateway_frames
 from gconsole_remote.agent import wire as remote_wire
 from gconsole_remote.clocks import packet
-from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
+from gconsole_remote.comms import answers, flight_recorder, nccl_log, nccl_ras
 from gconsole_remote.gateway import frames as remote_frames
+from gconsole_remote.proc import limited
 from gconsole_remote.stacks import py_spy, pystack
 
 from .conversation import CAPTURE, HELLO, FuzzedConversation
@@ -224,12 +226,21 @@ def _dumps_seeds() -> list[bytes]:
 def read_flight(data: bytes) -> None:
     """A dump of PyTorch's Flight Recorder, JSON or pickle: parsed by the agent, and imported."""
     try:
-        flight_recorder.parse(data, time.monotonic() + 5.0)
+        dump = flight_recorder.parse(data, time.monotonic() + 5.0)
     except flight_recorder.BadDump:
         return
+    answers.check_dump(_as_answered(dump))
     with folder_with("rank_3", data) as folder, in_this_process(collectives):
         for fact in collectives.import_folder(folder).records:
             encode(fact)
+
+
+def _as_answered(parsed: Any) -> Any:
+    """As the agent gets it from the child that parses."""
+    try:
+        return limited._restored(type(parsed), json.dumps(vars(parsed)).encode("ascii"))
+    except ValueError as error:
+        raise AssertionError("a parser's own answer is refused") from error
 
 
 def _flight_seeds() -> list[bytes]:
@@ -238,9 +249,11 @@ def _flight_seeds() -> list[bytes]:
 
 def read_library(data: bytes) -> None:
     """Output of communication libraries: NCCL RAS, NCCL's log, Inspector's log; detected by content."""
-    for parse in (nccl_ras.parse, nccl_log.parse_log, nccl_log.parse_inspector):
-        with contextlib.suppress(nccl_ras.BadRasResponse):
-            parse(data)
+    with contextlib.suppress(nccl_ras.BadRasResponse):
+        status = nccl_ras.parse(data)
+        answers.check_ras(_as_answered(status))
+    for parse in (nccl_log.parse_log, nccl_log.parse_inspector):
+        answers.check_log(_as_answered(parse(data)))
     with folder_with("rank_3.log", data) as folder, in_this_process(collectives):
         for fact in collectives.import_folder(folder).records:
             encode(fact)

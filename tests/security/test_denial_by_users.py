@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gconsole_remote.agent import commands
-from gconsole_remote.comms import collect, flight_recorder, flight_recorder_sources, nccl_log
+from gconsole_remote.comms import answers, collect, flight_recorder, flight_recorder_sources, nccl_log
+from gconsole_remote.comms.flight_recorder import FlightRecorderDump
+from gconsole_remote.comms.nccl_log import LogEntries
+from gconsole_remote.comms.nccl_ras import RasStatus
 from gconsole_remote.comms.values import SourceError
 from gconsole_remote.proc import limited
 from gconsole_remote.proc.environ import EnvironReader
@@ -224,6 +228,67 @@ def test_child_that_parses_imports_nothing() -> None:
 def test_answer_of_a_parser_that_was_taken_over_is_an_error_of_its_input(answer: bytes) -> None:
     with pytest.raises(ValueError):
         limited._restored(SimpleNamespace, answer)
+
+
+DUMP = {"version": "2.1", "held": 1, "problems": [], "groups": [{"pg_id": 0, "ranks": [0, 1]}], "earlier": [],
+        "entries": [{"record_id": 1, "retired": False, "profiling_name": "nccl:all_reduce", "process_group": ["0", ""],
+                     "frames": [{"function": "f", "file": "/x", "line": 1}], "input_sizes": [[2]],
+                     "duration_ms": 0.5}]}  # fmt: skip
+RAS = {"version": "2", "problems": [], "repaired": False, "groups": [{"pid": 1, "op_counts": {"AllReduce": 1}}]}
+LOG = {"bad": 0, "entries": [{"host": "n1", "pid": 1, "profiling_name": "nccl:AllReduce"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "good", "place", "value"),
+    [
+        (FlightRecorderDump, answers.check_dump, DUMP, place, value)
+        for place, value in (
+            (("held",), "1"), (("held",), 1 << 63), (("problems",), [1]), (("entries",), {}), (("entries",), [1]),
+            (("more",), 1), (("entries", 0, "kind"), "finding"), (("entries", 0, "seq"), 1), (("entries", 0, "t"), 1),
+            (("entries", 0, "record_id"), "1"), (("entries", 0, "record_id"), True), (("entries", 0, "retired"), 0),
+            (("entries", 0, "profiling_name"), None), (("entries", 0, "profiling_name"), "x" * 5000),
+            (("entries", 0, "process_group"), ["0"]), (("entries", 0, "frames"), [{}]),
+            (("entries", 0, "frames", 0, "more"), 1), (("entries", 0, "input_sizes"), [[None]]),
+            (("entries", 0, "duration_ms"), float("inf")), (("entries", 0, "duration_ms"), float("nan")),
+            (("groups", 0, "ranks"), ["0"]), (("groups", 0, "job"), "other"), (("earlier",), [{}]),
+        )
+    ]
+    + [
+        (RasStatus, answers.check_ras, RAS, place, value)
+        for place, value in (
+            (("groups",), [{}]), (("groups", 0, "pid"), []), (("groups", 0, "op_counts"), {"x": "1"}),
+            (("groups", 0, "node"), "n2"), (("repaired",), 1), (("version",), 2),
+        )
+    ]
+    + [
+        (LogEntries, answers.check_log, LOG, place, value)
+        for place, value in (
+            (("bad",), "0"), (("entries", 0), {"host": "n1"}), (("entries", 0, "host"), 1), (("entries", 0, "pid"), []),
+            (("entries", 0, "rank"), 1),
+        )
+    ],
+)  # fmt: skip
+def test_records_of_a_parser_that_was_taken_over_are_refused(
+    kind: type, check: Any, good: Any, place: tuple[Any, ...], value: object
+) -> None:
+    check(limited._restored(kind, json.dumps(good).encode()))
+    answer = json.loads(json.dumps(good))
+    target = answer
+    for index in place[:-1]:
+        target = target[index]
+    target[place[-1]] = value
+    with pytest.raises(ValueError):
+        check(limited._restored(kind, json.dumps(answer).encode()))
+
+
+@pytest.mark.parametrize("answer", [b"{}", b'{"version": null}'])
+def test_incomplete_answer_of_a_parser_is_refused(answer: bytes) -> None:
+    for kind, check in ((FlightRecorderDump, answers.check_dump), (RasStatus, answers.check_ras),
+                        (LogEntries, answers.check_log)):  # fmt: skip
+        with pytest.raises(ValueError):
+            check(limited._restored(kind, answer))
+    with pytest.raises(ValueError):
+        limited._restored(py_spy.ThreadValues, answer).threads()
 
 
 # -- readers of stacks -------------------------------------------------------------------------------------------------
