@@ -149,12 +149,15 @@ class Parser(object):
     ) -> None:
         self._functions, self._hold = functions, hold
         self._lock = threading.Lock()
+        self._is_closed = False
         self._pid = 0
         self._to = self._from = -1
 
     def parse(self, number: int, kind: "type[Parsed]", data: bytes, deadline: float) -> "Parsed":
         """What a function makes of data, as `parse` does. Raises ValueError."""
         with self._lock:
+            if self._is_closed:
+                raise ValueError("its capture has ended")  # a reader that is late starts no child that nobody ends
             if not self._pid:
                 self._start()
             try:
@@ -169,8 +172,9 @@ class Parser(object):
         return _restored(kind, made)
 
     def close(self) -> None:
-        """End the child."""
+        """End the child, for good."""
         with self._lock:
+            self._is_closed = True
             self._end()
 
     def _end(self) -> None:
@@ -217,6 +221,7 @@ class Parsers(object):
         self._slots: "dict[Any, threading.Semaphore]" = {}
         self._free: "dict[Any, list[Parser]]" = {}
         self._all: "list[Parser]" = []
+        self._is_closed = False
 
     def parse(self, user: "Any", number: int, kind: "type[Parsed]", data: bytes, deadline: float) -> "Parsed":
         """As `Parser.parse`, of input of a user, by whichever of his children is free. Raises ValueError."""
@@ -225,6 +230,8 @@ class Parsers(object):
         with slots:
             with self._lock:
                 free = self._free.setdefault(user, [])
+                if self._is_closed:
+                    raise ValueError("its capture has ended")
                 parser = free.pop() if free else Parser(self._functions)
                 if parser not in self._all:
                     self._all.append(parser)
@@ -235,8 +242,9 @@ class Parsers(object):
                     free.append(parser)
 
     def close(self) -> None:
-        """End all children."""
+        """End all children, for good."""
         with self._lock:
+            self._is_closed = True
             parsers = list(self._all)
         for parser in parsers:
             parser.close()

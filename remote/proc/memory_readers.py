@@ -41,6 +41,7 @@ class MemoryReaders(object):
         self._users: "dict[int, Any] | None" = None  # by pid, when the first one of another user was read
         self._children: "dict[tuple[Any, int], _Child]" = {}
         self._failed: "set[int]" = set()
+        self._is_closed = False
 
     def read(self, pid: int, function: "Function", request: "Any" = None, deadline: "float | None" = None) -> "Any":
         """What a function returns for a process, not to be trusted. Raises OSError and ValueError.
@@ -65,15 +66,17 @@ class MemoryReaders(object):
         return value
 
     def close(self) -> None:
-        """End all children."""
+        """End all children, for good."""
         with self._lock:
+            self._is_closed = True
             children = set(self._children.values())
-            self._children = {}
         for child in children:
             child.close()
 
     def _child_of(self, pid: int, key: "Any") -> "_Child":
         with self._lock:
+            if self._is_closed:
+                raise ValueError("its capture has ended")
             child = self._children.get((key, pid))
             if child is None:
                 if self._users is None:

@@ -314,6 +314,21 @@ def test_no_attribute_of_an_answer_hides_a_method() -> None:
         limited._restored(Kind, b'{"threads": 1}')
 
 
+def test_reader_that_is_late_starts_no_child() -> None:
+    with process_of(VICTIM) as first, process_of(ATTACKER) as second:
+        memory = MemoryReaders(ProcFs(), (able,), [first.pid])
+        memory.read(first.pid, able)
+        memory.close()
+        for process in (first, second):
+            with pytest.raises(ValueError, match="ended"):
+                memory.read(process.pid, able)
+    parsers = limited.Parsers([lambda data, _: SimpleNamespace(size=len(data))])
+    assert parsers.parse("user", 0, SimpleNamespace, b"xyz", time.monotonic() + 20).size == 3
+    parsers.close()
+    with pytest.raises(ValueError, match="ended"):
+        parsers.parse("user", 0, SimpleNamespace, b"xyz", time.monotonic() + 20)
+
+
 def test_captures_end_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[int] = []
     read = MemoryReaders.read
