@@ -70,6 +70,7 @@ class Suspicion(msgspec.Struct, frozen=True):
 def least_stall_s(ranks: Sequence[RankActivity], stall_s: float) -> float:
     """Seconds without progress that count: `stall_s`, or more where steps of this job are longer or it starts."""
     steps = [rank.step_s for rank in ranks if rank.step_s is not None]
+    steps = steps or [rank.pulse.period_s for rank in ranks if rank.pulse is not None]
     if any(rank.is_patient for rank in ranks):
         stall_s *= LONG_ACTIVITY
     return max(stall_s, STEPS * median(steps)) if steps else stall_s

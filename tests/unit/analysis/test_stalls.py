@@ -2,11 +2,18 @@
 
 import pytest
 
+from gconsole.analysis.pace import Pulse
 from gconsole.analysis.stalls import RankActivity, least_stall_s, suspicions
 
 
 def ranks(*asleep_s, job="llama", attempt=0, **more):
     return [RankActivity(job, attempt, rank, asleep, **more) for rank, asleep in enumerate(asleep_s)]
+
+
+def test_limit_is_three_steps_where_only_traffic_shows_them():
+    pulse = Pulse("nic", "the traffic of node1", "node1", 20.0, 5.0, 20.0)
+    assert suspicions(ranks(50.0, 50.0, pulse=pulse), 30.0) == []
+    assert len(suspicions(ranks(61.0, 61.0, pulse=pulse), 30.0)) == 1
 
 
 def test_job_with_a_main_thread_that_has_slept_for_the_limit_is_suspected():

@@ -152,3 +152,22 @@ def test_noise_is_never_slow() -> None:
             is_high ^= chance.random() < 0.1
             values.append(1e8 * is_high + chance.random() * 1e5)
         assert not is_ever_slow(np.array(values)), seed
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("conserves", [True, False])
+def test_values_beyond_all_reason_and_clocks_that_jump_raise_nothing(conserves: bool) -> None:
+    chance = np.random.default_rng(3)
+    for _ in range(RUNS):
+        clock, second, shown = StepClock(conserves=conserves), 0, np.full(SHOWN_S, np.nan, np.float32)
+        for _ in range(60):
+            count = int(chance.integers(1, 40))
+            second += count if chance.random() > 0.1 else 1_000_000
+            new = [
+                chance.choice([1e30, -1e30, 0.0, 1e-30, np.nan], count), np.full(count, np.nan), np.zeros(count),
+                chance.normal(size=count) * 10.0 ** chance.integers(-30, 30),
+                1e30 * (np.arange(second, second + count) % 6 < 2),
+            ][chance.integers(5)]  # fmt: skip
+            shown = np.append(shown, new.astype(np.float32))[-SHOWN_S:]
+            clock.read(second, shown)
+            assert clock.pulse_age_s is None or clock.pulse_age_s >= 0
