@@ -6,13 +6,14 @@ import asyncio
 import math
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from ..analysis.checks.result import CheckResult
 from ..config import Config
 from ..config.diff import HostsFile
 from ..core.bus import Hub
@@ -25,6 +26,7 @@ from ..monitor.capture_selection import CaptureSelection
 from ..monitor.clock_estimator import ClockEstimator, measure
 from ..monitor.clock_jsonl import ClockLines
 from ..monitor.hang import Diagnosis
+from ..records import Log
 from ..runtime.console import Console, freeze_imported_modules, sessions_folder_of
 from ..session.format.layout import Session, named
 from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
@@ -91,7 +93,7 @@ def run_tui(
     names: set[str] = set()
 
     def source(config: Config, read: Callable[[], Config] | None, target: str) -> ClusterSource:
-        console = Console(config, prompt=prompt)
+        console = Console(config, prompt=prompt, own_checks=True)
         consoles.append(console)
         is_kept = remember and config.cluster not in names  # two of one name would overwrite each other's file
         names.add(config.cluster)
@@ -106,6 +108,7 @@ def run_tui(
             target=str(config.path.absolute()) if config.path else target,
             job_source=job_source(console) if is_terminal_output() else None,
             evaluator=FleetEvaluator(console.fleet.links, console.bus) if is_terminal_output() else None,
+            own_checks=console.own_checks.of if console.own_checks is not None else lambda node: (),
         )  # fmt: skip
 
     async def stop() -> None:
@@ -149,14 +152,14 @@ def run_batch(
     fail_on: tuple[str, ...] = ("error",), order: CaptureRequest | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), clocks: bool = False,
     probes: bool = False, recording: HeadlessRecording | None = None, stacks: StackOutput = AS_SUMMARY,
-    selection: CaptureSelection | None = None,
+    selection: CaptureSelection | None = None, own_checks: bool = False,
 ) -> int:  # fmt: skip
     """Run headless: watch, capture or diagnose per `order` what `selection` selects, report; returns the exit code.
 
     `before` is awaited after all nodes have sampled or failed, before any capture. `metrics`: families to stream to
     stdout; the summary then goes to stderr. `clocks`: probe during the run and once more at its end; `probes`: follow
-    `[clock] duty`, continuously while a session records clocks. `recording`: the session to write. With an infinite
-    `for_s`, an interrupt is the normal end.
+    `[clock] duty`, continuously while a session records clocks. `recording`: the session to write. `own_checks`:
+    the report has the user's checks, too. With an infinite `for_s`, an interrupt is the normal end.
     """
     store, interrupted = asyncio.run(
         watch_nodes(
@@ -167,13 +170,31 @@ def run_batch(
     )  # fmt: skip
     status = finish(
         store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks,
-        is_diagnosis=isinstance(order, Diagnosis),
+        is_diagnosis=isinstance(order, Diagnosis), own_checks=_own_checks(store) if own_checks and output else {},
     )  # fmt: skip
     if recording is not None and recording.failed:
         status = max(status, EXIT_PARTIAL)
     if order is not None and status == EXIT_OK and not len(store.captures):
         status = EXIT_PARTIAL  # nothing was captured or diagnosed
     return EXIT_INTERRUPTED if interrupted and not math.isinf(for_s) else status
+
+
+def _own_checks(store: Store) -> Mapping[str, Sequence[CheckResult]]:
+    """The results of the user's checks at the end of a run, by node; what is wrong with their file goes to stderr."""
+    from ..session.query.own_check_watch import OwnCheckWatch
+
+    def warn(log: Log) -> None:
+        print_text(printable(f"gconsole: {log.text}"), err=True)
+
+    async def evaluate() -> Mapping[str, Sequence[CheckResult]]:
+        watch = OwnCheckWatch(store, warn)
+        try:
+            await watch.evaluate()
+        finally:
+            await watch.stop()
+        return watch.results
+
+    return asyncio.run(evaluate())
 
 
 def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import click
 import msgspec
 
 from .. import report
+from ..analysis.checks.result import CheckResult
 from ..analysis.crash.verdict import CrashVerdict
 from ..analysis.stacks.fold import PLAIN, Shape
 from ..analysis.stacks.frame_models import BadModel
@@ -50,14 +52,15 @@ AS_SUMMARY: Final = StackOutput()
 def finish(
     store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...], stdout_is_taken: bool = False,
     stacks: StackOutput = AS_SUMMARY, crashes: Sequence[CrashVerdict] = (), is_diagnosis: bool = False,
+    own_checks: Mapping[str, Sequence[CheckResult]] = MappingProxyType({}),
 ) -> int:  # fmt: skip
     """Write the report to `output` (`-` = stdout) and the summary to stdout or stderr; returns the exit code.
 
-    `is_diagnosis`: verdicts were asked for.
+    `is_diagnosis`: verdicts were asked for. `own_checks`: results of the user's checks by node.
     """
     stdout_is_taken = stdout_is_taken or output == "-" or stacks.form is not None
     skew = skew_of(store)
-    made = report.make_report(store, skew, crashes)
+    made = report.make_report(store, skew, crashes, own_checks)
     data = report.to_json(made)
     if output is not None:
         write_output(output, data)

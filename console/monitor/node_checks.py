@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ..analysis.checks.resources import usual_of_jobs
 from ..analysis.checks.result import CheckResult, CheckState, NodeFacts
@@ -49,12 +50,17 @@ def check_nodes(store: Store) -> list[CheckedNode]:
     return nodes
 
 
+def append_results(nodes: Sequence[CheckedNode], results: Mapping[str, Sequence[CheckResult]]) -> list[CheckedNode]:
+    """The nodes with further results after their own."""
+    return [replace(node, checks=(*node.checks, *results.get(node.node, ()))) for node in nodes]
+
+
 class NodeCheckCache:
     """The checks of single nodes for a screen, each evaluated again every `CHECK_EVERY_S`, less often in a
-    fleet of more than a hundred nodes; still in a copy."""
+    fleet of more than a hundred nodes; still in a copy. `own` has the results of the user's checks of a node."""
 
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
+    def __init__(self, store: Store | None, own: Callable[[str], Sequence[CheckResult]] = lambda node: ()) -> None:
+        self._store, self._own = store, own
         self._results: dict[str, tuple[int, list[CheckResult]]] = {}
 
     def of(self, name: str, now: int) -> list[CheckResult]:
@@ -64,7 +70,7 @@ class NodeCheckCache:
         if self._store is not None and not 0 <= now - evaluated < every_s * 1e9:
             node = self._store.nodes.get(name)
             is_known = node is not None and node.node is not None
-            results = run_checks(_Facts(self._store).of(name)) if is_known else []
+            results = [*run_checks(_Facts(self._store).of(name)), *self._own(name)] if is_known else []
             self._results = {name: (now, results)}  # one page is open at a time
         return results
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import get_args
 
 import msgspec
 
+from ..analysis.checks.result import CheckResult
 from ..analysis.crash.verdict import CrashKind, CrashVerdict
 from ..analysis.finding_selection import RANKING, counts
 from ..analysis.hang.verdict import Verdict
@@ -18,7 +20,7 @@ from ..monitor.captures import CaptureLine, capture_lines, is_partial
 from ..monitor.coverage import coverage_of
 from ..monitor.crash import crash_verdicts
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
-from ..monitor.node_checks import CheckedNode, check_nodes
+from ..monitor.node_checks import CheckedNode, append_results, check_nodes
 from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
 from ..monitor.unrecognised import unrecognised
@@ -154,8 +156,14 @@ class Report(msgspec.Struct):
     checks: list[CheckedNode]  # as of `gconsole check`, at the end of the run
 
 
-def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequence[CrashVerdict] = ()) -> Report:
-    """Report of the store; `skew` is that of the store where it was computed before."""
+def make_report(
+    store: Store, skew: SkewSnapshot | None = None, crashes: Sequence[CrashVerdict] = (),
+    own_checks: Mapping[str, Sequence[CheckResult]] = MappingProxyType({}),
+) -> Report:  # fmt: skip
+    """Report of the store; `skew` is that of the store where it was computed before.
+
+    `own_checks`: results of the user's checks by node.
+    """
     table, progress, coverage = jobs_of(store), progress_in(store), coverage_of(store)
     nodes = sorted(store.nodes.values(), key=lambda now: natural(now.name))
     return Report(
@@ -182,7 +190,7 @@ def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequenc
         agent_cost=cost_lines(nodes),
         unrecognised=[line_of(ProcessLine, process) for process in unrecognised(store)],
         events=event_lines(store),
-        checks=check_nodes(store),
+        checks=append_results(check_nodes(store), own_checks),
     )
 
 

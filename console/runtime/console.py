@@ -36,6 +36,7 @@ from ..session.store_snapshot import current_records
 if TYPE_CHECKING:
     from ..fleet.fleet import Prompt
     from ..monitor.skew import ClusterInstant, NodeClock
+    from ..session.query.own_check_watch import OwnCheckWatch
 
 
 class Console:
@@ -59,6 +60,7 @@ class Console:
         black_box: bool = True,
         is_embedded: bool = False,
         stacks: bool = True,
+        own_checks: bool = False,
     ) -> None:
         """Wire the parts; `sinks` receive every record after the store, from the first on.
 
@@ -67,7 +69,7 @@ class Console:
         and stopping jobs, whatever `[console] read_only` is. Without `probe_clocks` no node is probed. `clock`, in
         seconds, schedules the findings. Without `black_box`, as for commands of a few seconds, none is written.
         `is_embedded`: in a process that is not gconsole's own, whose garbage collector is left as it is. Without
-        `stacks` none are sampled, and py-spy is not sent to the nodes.
+        `stacks` none are sampled, and py-spy is not sent to the nodes. `own_checks`: evaluate the user's checks.
         """
         self.config = config
         self.bus = Hub(resume.console_id, resume.seq) if resume else Hub()
@@ -109,6 +111,7 @@ class Console:
         self.fleet = Fleet(
             fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run, sends_py_spy=stacks
         )
+        self.own_checks = _own_checks(self.store, self.bus) if own_checks else None
         self.fleet.followers.append(self._follow)
         self.recorder.bridge = self.fleet
         self.bus.publish_own(console_record(config, __version__))
@@ -119,11 +122,15 @@ class Console:
         if self._probe_clocks:
             self.clock_estimator.start()
         await self.fleet.start()
+        if self.own_checks is not None:
+            self.own_checks.start()
         if not self._is_embedded:
             freeze_imported_modules()
 
     async def stop(self) -> None:
         """Disconnect from every node, then end clock estimation and recordings. A second call does nothing."""
+        if self.own_checks is not None:
+            await self.own_checks.stop()
         await self.fleet.stop()
         await self.clock_estimator.stop()
         await self.recorder.close()
@@ -158,6 +165,12 @@ def sessions_folder_of(config: Config) -> Path:
 def freeze_imported_modules() -> None:
     """Exclude the objects loaded so far from garbage collection: walking them takes 35 to 100 ms, a whole frame."""
     gc.freeze()
+
+
+def _own_checks(store: Store, bus: Hub) -> OwnCheckWatch:
+    from ..session.query.own_check_watch import OwnCheckWatch  # commands without a screen have no use for it
+
+    return OwnCheckWatch(store, bus.publish_own)
 
 
 def _without_probes(config: Config) -> Config:

@@ -37,7 +37,7 @@ def current_records(store: Store) -> Iterator[Published]:
         (part for node in store.nodes.values() for part in (node.state, node.node, node.host, node.cost)),
         (part for gpu in store.gpus.values() for part in (gpu.info, gpu.gpu, gpu.digest)),
         store.gpu_links.values(), store.gpu_processes.values(), store.nics.values(), store.links.values(),
-        store.inventories.values(),
+        store.inventories.values(), store.settings.values(), store.capacities.values(), store.rank_settings.values(),
         (part for rank in store.ranks.values() for part in (rank.rank, rank.stat, rank.place)),
         store.processes.values(), store.endings.outputs.values(),
         (finding for finding in store.findings.values() if finding.cleared_at is None),

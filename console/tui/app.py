@@ -15,6 +15,7 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
+from ..analysis.checks.result import CheckResult
 from ..config.diff import HostsFile
 from ..core.control import Control
 from ..core.evaluation import Evaluator
@@ -73,7 +74,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     diagnose automatically. `app_actions` work in all views. `target` is what opened the screen, for links to it, and
     `place` where it begins. `others` are further clusters, of which keys show one at a time.
     `commands` are those of the user. `job_source` is what starting jobs needs, `evaluator` evaluates expressions in
-    ranks; None where the screen may not.
+    ranks; None where the screen may not. `own_checks` has the results of the user's checks of a node.
     """
 
     CSS_PATH = "console.tcss"
@@ -93,6 +94,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         target: str = "", place: Destination | None = None, others: Sequence[ClusterSource] = (),
         commands: CommandFileContents = NO_COMMANDS, job_source: JobSource | None = None,
         evaluator: Evaluator | None = None,
+        own_checks: Callable[[str], Sequence[CheckResult]] = lambda node: (),
     ) -> None:  # fmt: skip
         super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
         self.is_live = live
@@ -105,7 +107,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.row_commands = RowCommandController(self, commands)
         own = ClusterSource(
             store, control, cluster, expected_nodes, live, staging, on_start, now, hosts, publish, ui_state, findings,
-            recorded, stalls, target, job_source, evaluator,
+            recorded, stalls, target, job_source, evaluator, own_checks,
         )  # fmt: skip
         self.clusters.open([own, *others])
         self.shutdown.before_stop = self._save_ui_states

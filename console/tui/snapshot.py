@@ -26,6 +26,7 @@ from .models.node_summary import FleetSummary, fleet_summary
 from .views.events.model import EventLog
 
 if TYPE_CHECKING:
+    from ..analysis.checks.result import CheckResult
     from ..core.control import ActiveRecording, BlackBoxStatus
     from ..core.metric_history import MetricHistory
     from ..monitor.crash import Crash
@@ -96,6 +97,7 @@ class SnapshotBuilder:
         self, store: Store, cluster: str, expected_nodes: Sequence[str], *, live: bool, now: Callable[[], int],
         staging: Staging | None, recordings: Callable[[], Sequence[ActiveRecording]] = lambda: (),
         black_box: Callable[[], BlackBoxStatus | None] = lambda: None,
+        own_checks: Callable[[str], Sequence[CheckResult]] = lambda node: (),
     ) -> None:  # fmt: skip
         self._recordings, self._black_box = recordings, black_box
         self._store, self._cluster, self._live, self._clock, self._staging = store, cluster, live, now, staging
@@ -104,7 +106,7 @@ class SnapshotBuilder:
         self._gpus = GpuIndex()
         self._events = EventLog()
         self.topology = TopologyFold(store)
-        self._checks = NodeCheckCache(store)
+        self._checks = NodeCheckCache(store, own_checks)
         self.jobs = JobsSummary()  # the newest result of JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from textual.containers import Container
 
+from ...analysis.checks.result import CheckResult
 from ...config.diff import HostsFile
 from ...core.control import Control
 from ...core.evaluation import Evaluator
@@ -65,6 +66,7 @@ class ClusterSource(msgspec.Struct, frozen=True):
     target: str = ""
     job_source: JobSource | None = None
     evaluator: Evaluator | None = None
+    own_checks: Callable[[str], Sequence[CheckResult]] = lambda node: ()
 
 
 class OpenCluster:
@@ -90,7 +92,7 @@ class OpenCluster:
         snapshots = partial(
             SnapshotBuilder, cluster=source.cluster, expected_nodes=source.expected_nodes, live=source.live, now=now,
             staging=source.staging, recordings=lambda: self.recordings.running,
-            black_box=lambda: self.recordings.black_box,
+            black_box=lambda: self.recordings.black_box, own_checks=source.own_checks,
         )  # fmt: skip
         self.frames = FrameController(app, self.store, snapshots, source.findings)
         self._app, self._due_s = app, 0.0
