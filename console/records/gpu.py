@@ -38,6 +38,8 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
     power_limit_max_w: Float | None = None  # largest limit that can be set
     power_limit_default_w: Float | None = None  # limit after a reset
     max_sm_clock_mhz: Float | None = None  # maximum SM clock
+    app_sm_clock_mhz: Float | None = None  # SM clock at which programs run, as an operator set it
+    app_sm_clock_default_mhz: Float | None = None  # that clock unless one is set
     max_mem_clock_mhz: Float | None = None  # maximum memory clock
     max_video_clock_mhz: Float | None = None  # maximum video clock
     pcie_gen: Count | None = None  # current; lower when idle

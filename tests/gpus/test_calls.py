@@ -18,6 +18,8 @@ TICKS = 13  # NVLinks are read every 10 s, and a rate needs two samples
 _ENVELOPE = {"node", "agent", "seq", "t", "mono", "rx", "index", "uuid", "simulated", "unsupported", "gone", "link"}
 
 _SINGLE = {
+    "nvmlDeviceGetApplicationsClock": "gpu_info.app_sm_clock_mhz",
+    "nvmlDeviceGetDefaultApplicationsClock": "gpu_info.app_sm_clock_default_mhz",
     "nvmlDeviceGetBAR1MemoryInfo": "gpu.bar1_used_bytes",
     "nvmlDeviceGetClockInfo": "gpu.sm_clock_mhz gpu.mem_clock_mhz gpu.video_clock_mhz",
     "nvmlDeviceGetComputeMode": "gpu_info.compute_mode",

@@ -53,6 +53,13 @@ def _held(facts: NodeFacts, info: GpuInfo, gpu: Gpu | None) -> str | None:
     return f"{size(gpu.mem_used_bytes)} held by no process" if is_held else ""
 
 
+def _application_clock(facts: NodeFacts, info: GpuInfo, gpu: Gpu | None) -> str | None:
+    clock, default = info.app_sm_clock_mhz, info.app_sm_clock_default_mhz
+    if clock is None or default is None:
+        return None
+    return f"application clock {number(clock)} MHz, default {number(default)} MHz" if clock < default else ""
+
+
 def _busy(facts: NodeFacts, info: GpuInfo, gpu: Gpu | None) -> str | None:
     if gpu is None or gpu.util_pct is None or "gpu_process.compute" in info.unsupported:
         return None
@@ -112,6 +119,9 @@ CHECKS: Final[tuple[NodeCheck, ...]] = (
          own_remedy="Start nvidia-persistenced, or run nvidia-smi -pm 1."),
     _gpu("gpu_settings", "persistence, ECC mode and power cap against others of the model", "NVML", "equal",
          "gpu_settings", severity="warning", fields=("persistence", "ecc_mode", "power_limit_w")),
+    _gpu("gpu_application_clock", "application clock of the SMs", "NVML", "not below the default", severity="warning",
+         measure=_of_gpus(_application_clock), own_remedy="Reset it (nvidia-smi --reset-applications-clocks) unless it "
+         "is meant."),
     _gpu("gpu_memory_held", "GPU memory in use without a process", "NVML", "2 GiB", severity="warning",
          measure=_of_gpus(_held), own_remedy="Find processes of other containers or zombies (fuser -v /dev/nvidia*), "
          "or reset the GPU."),

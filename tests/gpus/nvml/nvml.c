@@ -282,6 +282,10 @@ static int clock_of(Device *device, const char *function, const char *prefix, u3
     return number(device, function, key, answer);
 }
 int nvmlDeviceGetClockInfo(Device *d, u32 type, u32 *a) { return clock_of(d, __func__, "clock.", type, a); }
+int nvmlDeviceGetApplicationsClock(Device *d, u32 type, u32 *a) { return clock_of(d, __func__, "app_clock.", type, a); }
+int nvmlDeviceGetDefaultApplicationsClock(Device *d, u32 type, u32 *a) {
+    return clock_of(d, __func__, "app_clock_default.", type, a);
+}
 int nvmlDeviceGetMaxClockInfo(Device *d, u32 type, u32 *a) { return clock_of(d, __func__, "max_clock.", type, a); }
 
 int nvmlDeviceGetMemoryInfo(Device *device, u64 *answer) { /* total, free, used */

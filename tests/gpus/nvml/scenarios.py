@@ -24,6 +24,8 @@ def card(name: str, memory_gib: int) -> dict[str, object]:
         "gpu.clock.2": 2619,
         "gpu.clock.3": 1545,
         "gpu.max_clock.1": 1980,
+        "gpu.app_clock.1": 1980,
+        "gpu.app_clock_default.1": 1980,
         "gpu.max_clock.2": 2619,
         "gpu.max_clock.3": 1545,
         "gpu.pstate": 0,

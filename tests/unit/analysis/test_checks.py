@@ -61,7 +61,8 @@ def ranks(*environments, **fields):
 def facts(**fields):
     """A healthy node with two GPUs behind NVLinks, watched for a minute."""
     info = GpuInfo(index=0, uuid="a", persistence=True, ecc_mode=True, nvlinks=18, fabric_state="completed",
-                   pcie_width=16, temp_slowdown_c=95.0, cpu_affinity="0-3")  # fmt: skip
+                   pcie_width=16, temp_slowdown_c=95.0, cpu_affinity="0-3", app_sm_clock_mhz=1980.0,
+                   app_sm_clock_default_mhz=1980.0)  # fmt: skip
     gpu = Gpu(index=0, uuid="a", temp_c=60.0, mem_used_bytes=40 * GIB, util_pct=97.0, sm_clock_mhz=1980.0,
               ecc_uncorrected_volatile=0, remap_pending=False, remapped_rows_corrected=0,
               remapped_rows_uncorrected=0)  # fmt: skip
@@ -138,6 +139,7 @@ def test_open_finding_of_a_check_fails_it_with_its_text_and_remedy(check):
 
 @pytest.mark.parametrize(("of", "id", "words"), [
     (changed(persistence=False), "gpu_persistence", "gpu1 persistence mode off"),
+    (changed(app_sm_clock_mhz=1200.0), "gpu_application_clock", "gpu1 application clock 1,200 MHz, default 1,980 MHz"),
     (changed(temp_c=93.0), "gpu_temperature", "gpu1 93 °C"),
     (changed(mem_temp_c=110.0), "gpu_temperature", "memory 110 °C"),
     (facts(occupied=frozenset({"a"})), "gpu_memory_held", "gpu1 40.0 GiB held by no process"),
