@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from ..records import Severity
-from .options import duration_option, json_option, load_target, target
+from .options import InputPath, duration_option, json_option, load_target, target
 from .terminal import print_text
 
 if TYPE_CHECKING:
@@ -34,8 +34,13 @@ def _print_table(context: click.Context, parameter: click.Parameter, is_set: boo
                  help="Watch for this long before the checks are evaluated; 2 s more for late nodes.")  # fmt: skip
 @click.option("--fail-on", type=click.Choice(["warning", "error"]), default="error", show_default=True,
               help="Exit with code 1 on failed checks of this severity or a worse one.")  # fmt: skip
-@click.option("--checks", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Checks of your own, in TOML. [default: checks.toml in the configuration folder]")  # fmt: skip
+@click.option(
+    "--checks",
+    "path",
+    type=InputPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Checks of your own in TOML, - = stdin.  [default: checks.toml in the configuration folder]",
+)
 @json_option
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_print_table,
               help="Print the table of checks and exit; connects to no node.")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..text.sanitize import printable_lines
-from .options import duration_option, load_target, session_or_file, sessions_folder, target, usage_errors
+from .options import InputPath, duration_option, load_target, session_or_file, sessions_folder, target, usage_errors
 from .terminal import print_text
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def clocks(
 
 @clocks.command("apply")
 @click.argument(
-    "paths", metavar="TRACE…", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+    "paths", metavar="TRACE…", nargs=-1, required=True, type=InputPath(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--from", "session", metavar="SESSION|FILE", required=True, help="Recording with clocks (--clocks).")
 @click.option(
@@ -88,8 +88,8 @@ def apply_clocks(
     """Put Chrome, Kineto or Perfetto traces (JSON) of several nodes on the common clock, as one trace.
 
     Each trace keeps its processes, labelled with rank, node and error bound; a counter shows the bound over time.
-    Traces may be compressed with gzip. Two events of different nodes are ordered only if they are further apart than
-    the sum of both bounds.
+    Traces may be compressed with gzip; - is standard input. Two events of different nodes are ordered only if they
+    are further apart than the sum of both bounds.
 
     \b
     gconsole record hosts.toml --name night --clocks

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from ..text.sanitize import printable_lines
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_PARTIAL
-from .options import selection_of, target_or_recording
+from .options import json_option, selection_of, target_or_recording
 from .terminal import print_text
 
 if TYPE_CHECKING:
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
 @click.option("--matrix", is_flag=True, help="Print only the traffic matrix: bytes from each rank to each rank.")
 @click.option("--job", "jobs", metavar="NAME", multiple=True, help="Only jobs with this in their name. Repeatable.")
 @click.option("-q", "--quiet", is_flag=True, help="Suppress progress.")
+@json_option
 def collectives(
     target: str | None, overrides: tuple[str, ...], source: Path | None, matrix: bool, jobs: tuple[str, ...],
-    quiet: bool,
+    quiet: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Show faults, process groups, traffic, load and statistics of the collectives of each job.
 
@@ -50,16 +53,23 @@ def collectives(
         for _, communication in newest_communications(store).values()
         if not jobs or any(name in communication.job for name in jobs)
     ]
-    texts = [job_text(communication, is_matrix_only=matrix) for communication in communications]
-    print_text(
-        printable_lines(
-            printable_lines("\n\n".join(texts)) or "no collective data; see docs/guide/skew.md for its sources"
-        )
-    )
+    if as_json:
+        from ..report.collectives import collectives_line
+        from ..text.documents import pretty
+
+        line = collectives_line(store, jobs)
+        shown = {"matrix": line.matrix} if matrix else msgspec.structs.asdict(line)
+        print_text(pretty({"schema": "gconsole.collectives/1", **shown}), is_document=True)
+    else:
+        _print_texts([job_text(communication, is_matrix_only=matrix) for communication in communications])
     if interrupted:
         return EXIT_INTERRUPTED
     status = coverage_code(store)
     return status if status == EXIT_NOTHING or any(each.sources for each in communications) else EXIT_PARTIAL
+
+
+def _print_texts(texts: Sequence[str]) -> None:
+    print_text(printable_lines("\n\n".join(texts) or "no collective data; see docs/guide/skew.md for its sources"))
 
 
 def _captured(target: str, overrides: tuple[str, ...], jobs: tuple[str, ...], *, quiet: bool) -> tuple[Store, bool]:

@@ -52,21 +52,22 @@ def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
 @click.command()
 @target
 @click.option("--force", is_flag=True, help="Also stop agents of your user that are still running.")
-def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
+@json_option
+def clean(target: str, overrides: tuple[str, ...], force: bool, as_json: bool) -> int:
     """Remove gconsole's files from nodes and gateways: the cache folder with its binaries, and leftover agents.
 
     A cache in use by another console's agent is kept, and that console is listed; --force first stops such agents if
     they run as your user.
     """
     from ..fleet.fleet import gateways_of
-    from ..monitor.doctor import clean_exit_code, clean_text
+    from ..monitor.doctor import clean_exit_code, clean_json, clean_text
 
     config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))
     replies = _survey(config, "clean", {"force": force}, "cleaned")
     gateways = gateways_of(config)  # last: the nodes are reached through them
     if gateways is not None:
         replies += _survey(gateways, "clean", {"force": force}, "gateways cleaned")
-    print_text(clean_text(replies))
+    print_text(clean_json(replies) if as_json else clean_text(replies), is_document=as_json)
     return clean_exit_code(replies)
 
 
@@ -74,7 +75,8 @@ def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
 @target
 @duration_option("--for", "for_s", default="10m", help="How long; at most an hour.")
 @click.option("--undo", is_flag=True, help="Use the GPUs again now.")
-def release(target: str, overrides: tuple[str, ...], for_s: float, undo: bool) -> int:
+@json_option
+def release(target: str, overrides: tuple[str, ...], for_s: float, undo: bool, as_json: bool) -> int:
     """Let the nodes' GPUs go for a while, and name the processes that still have one open.
 
     A GPU can neither be reset nor get another driver while a process has it open, and gconsole's agents have. All
@@ -87,11 +89,11 @@ def release(target: str, overrides: tuple[str, ...], for_s: float, undo: bool) -
     """
     if not 1 <= for_s <= 3600:
         raise click.BadParameter("from 1 s to 1 h", param_hint="--for")
-    from ..monitor.doctor import release_exit_code, release_text
+    from ..monitor.doctor import release_exit_code, release_json, release_text
 
     config = load_target(target, overrides)
     replies = _survey(config, "release", {"for_s": 0 if undo else round(for_s)}, "released")
-    print_text(release_text(replies))
+    print_text(release_json(replies) if as_json else release_text(replies), is_document=as_json)
     return release_exit_code(replies)
 
 

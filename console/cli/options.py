@@ -383,6 +383,9 @@ class InputPath(click.Path):
         return spooled_input() if str(value) == "-" else super().convert(value, param, ctx)
 
 
+_STDIN_IS_TAKEN = "gconsole.stdin"
+
+
 def spooled_input() -> Path:
     """A file with the whole standard input, removed when the command ends: readers seek. Raises UsageError."""
     import shutil
@@ -390,8 +393,12 @@ def spooled_input() -> Path:
 
     if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError("- is standard input, which is a terminal; name a file")
+    root = click.get_current_context().find_root()
+    if root.meta.setdefault(_STDIN_IS_TAKEN, False):
+        raise click.UsageError("- is standard input, which only one of the inputs can be")
+    root.meta[_STDIN_IS_TAKEN] = True
     folder = tempfile.TemporaryDirectory(prefix="gconsole-")
-    click.get_current_context().find_root().call_on_close(folder.cleanup)
+    root.call_on_close(folder.cleanup)
     path = Path(folder.name) / "stdin"
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)

@@ -15,9 +15,10 @@ import click
 
 from ..core.job_protocol import NodeStop, is_away, may_be_left
 from ..launch.fetch import MAX_FETCH
-from ..launch.format import stop_words
+from ..launch.format import stop_json, stop_words
 from ..launch.state import PendingStops
 from ..records import Failure
+from ..text.documents import pretty
 from ..text.nodeset_fold import fold
 from ..text.sanitize import join_lines, printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
@@ -193,11 +194,12 @@ async def status(target: str, overrides: tuple[str, ...], job: str | None, as_js
 @click.option("--times", is_flag=True, help="Print when each line was written, by the clock of its node.")
 @click.option("--fold/--no-fold", default=True, show_default=True, help="Merge identical lines of several ranks.")
 @click.option("--follow", is_flag=True, help="Follow output until the job ends.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file.  [default: stdout]")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file; - = stdout.  [default: stdout]")
+@click.option("--json", "as_json", is_flag=True, help="Print an object for each line (NDJSON).")
 @in_event_loop
 async def logs(
     target: str, overrides: tuple[str, ...], job: str, ranks: str | None, pattern: str | None, tail: int | None,
-    times: bool, fold: bool, follow: bool, output: Path | None,
+    times: bool, fold: bool, follow: bool, output: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Print the output of all ranks in the order written: `[0-63] loss 2.31`, `[5 stderr] UserWarning: …`.
 
@@ -205,14 +207,15 @@ async def logs(
     """
     from .run_live import LineFilter
 
-    lines = LineFilter(tail, _ranks(ranks), _pattern(pattern), fold, times)
+    lines = LineFilter(tail, _ranks(ranks), _pattern(pattern), fold, times, as_json)
     from ..text import atomic_files
     from .run_live import live, stream
 
     async with live(load_target(target, overrides)) as fleet:
         view = await _job_named(fleet, job)
-        if output is None:
-            problems = await stream(fleet, view, lines, print_text, follow=follow)
+        if output is None or str(output) == "-":
+            show = partial(print_text, is_document=as_json)
+            problems = await stream(fleet, view, lines, show, follow=follow)
         else:
             with atomic_files.open_truncated(output) as file:
                 problems = await stream(fleet, view, lines, lambda text: _append(file, text), follow=follow)
@@ -225,8 +228,9 @@ async def logs(
 @target
 @_job
 @duration_option("--timeout", "timeout_s", help="Exit with code 124 after this long.")
+@json_option
 @in_event_loop
-async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
+async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None, as_json: bool) -> int:
     """Wait until the job ends; exit with the code of the first failed node (128 + N for signal N)."""
     from ..launch.state import job_status
     from .run_live import live
@@ -236,7 +240,7 @@ async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: flo
         if not await fleet.until(lambda: (now := job_status(fleet.store, name)) is not None and now.is_over, timeout_s):
             print_text(printable(f"gconsole: timeout: {name} is still running"), err=True)
             return 124  # as timeout(1)
-        return _report_end(await _job_named(fleet, name))
+        return _report_end(await _job_named(fleet, name), as_json)
 
 
 @run.command()
@@ -245,8 +249,11 @@ async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: flo
 @duration_option("--grace", "grace_s", default="10s", help="Time between SIGTERM and SIGKILL.")
 @duration_option("--wait", "wait_s", default="0s", help="Wait this long for unreachable nodes.")
 @click.option("--yes", is_flag=True, help="Skip confirmation.")
+@json_option
 @in_event_loop
-async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
+async def stop(
+    target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool, as_json: bool
+) -> int:
     """Stop all processes of the job: SIGTERM, then SIGKILL after the grace period. Reports remaining processes.
 
     Unreachable nodes are stopped by your next `gconsole run` that reaches them.
@@ -261,14 +268,19 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
         if not (yes or await asyncio.to_thread(click.confirm, prompt, default=False, err=True)):
             return EXIT_FINDING
         code, away = EXIT_OK, []
+        answers: dict[str, NodeStop | Failure | None] = {}
         async for line, answer in _stopped(fleet, view, grace_s, wait_s):
-            print_text(printable(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}"))
+            answers[line.node] = answer
+            if not as_json:
+                print_text(printable(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}"))
             if isinstance(answer, NodeStop):
                 code = EXIT_FINDING if answer.left else code
             else:
                 code = code or EXIT_PARTIAL
                 away += [line.node] if is_away(answer) else []
         PendingStops.of_cluster(fleet.config.cluster).set(view.ordered.job, tuple(away))
+        if as_json:
+            print_text(stop_json(view.ordered.job, answers, away), is_document=True)
         if away:
             later = "the next `gconsole run` that connects stops it there"
             print_text(printable(f"gconsole: {fold(away)} unreachable; {later}"), err=True)
@@ -290,10 +302,12 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
     show_default=True,
     help="Max size of all files of all nodes.",
 )
+@json_option
 @in_event_loop
 async def fetch(
-    target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path, max_size: int
-) -> int:
+    target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path, max_size: int,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Copy a file or folder of the job from each node into a folder named after the node.
 
     PATH is relative to the working directory of the job, or absolute. Exit codes: 0 all nodes, 3 some nodes failed.
@@ -308,8 +322,12 @@ async def fetch(
             nodes = [line.node for line in view.lines]
             raise click.UsageError(f"--node {only}: not a node of job {view.ordered.job}; its nodes: {fold(nodes)}")
         budget = FetchBudget(max_size)
-        copied = view.ordered.job, path, output, budget, _print_path
+        paths: list[Path] = []
+        copied = view.ordered.job, path, output, budget, paths.append if as_json else _print_path
         problems = [problem for node in nodes if (problem := await fetch_from(fleet.fleet, node, *copied))]
+    if as_json:
+        fetched = {"files": list(map(str, paths)), "bytes": max_size - budget.left, "problems": problems}
+        print_text(pretty({"schema": "gconsole.fetch/1", "job": view.ordered.job, **fetched}), is_document=True)
     for problem in problems:
         print_text(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
@@ -343,11 +361,12 @@ def _append(file: Any, text: str) -> None:
     file.flush()
 
 
-def _report_end(view: JobStatus) -> int:
-    """Print the final state of a job to stderr; returns its exit code."""
+def _report_end(view: JobStatus, as_json: bool = False) -> int:
+    """Print the final state of a job, as text to stderr; returns its exit code."""
     from ..launch import format
 
-    print_text(format.status_text([view]), err=True)
+    print_text(format.status_json([view]) if as_json else format.status_text([view]), err=not as_json,
+               is_document=as_json)  # fmt: skip
     return view.exit_code
 
 

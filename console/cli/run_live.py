@@ -23,6 +23,7 @@ from ..monitor import headless
 from ..monitor.coverage import is_settled
 from ..monitor.finding_tracker import FindingTracker
 from ..runtime.console import Console
+from ..text.documents import JsonText, encode
 from ..text.format import clock_time_ms
 from ..text.sanitize import Printable, join_lines, printable
 from .terminal import print_text
@@ -101,6 +102,7 @@ class LineFilter(msgspec.Struct, frozen=True):
     pattern: re.Pattern[str] | None = None
     fold: bool = True
     times: bool = False  # with the instants at which they were written
+    as_json: bool = False  # an object for each line
 
     @property
     def fetched(self) -> int | None:
@@ -111,7 +113,7 @@ class LineFilter(msgspec.Struct, frozen=True):
 class FoldedOutput(JobOutput):
     """Collects the output of one job and writes merged lines."""
 
-    def __init__(self, view: JobStatus, lines: LineFilter, write: Callable[[Printable], None]) -> None:
+    def __init__(self, view: JobStatus, lines: LineFilter, write: Callable[[Printable | JsonText], None]) -> None:
         super().__init__(view, lines.ranks)
         self._filter, self._write = lines, write
         writers = len(lines.ranks) if lines.ranks is not None else view.ordered.world_size
@@ -141,7 +143,8 @@ class FoldedOutput(JobOutput):
 
     def _write_lines(self, lines: Sequence[Folded]) -> None:
         if lines:
-            self._write(join_lines(map(self._format, lines)))
+            self._write(JsonText("\n".join(map(_line_json, lines))) if self._filter.as_json
+                        else join_lines(map(self._format, lines)))  # fmt: skip
 
     def _format(self, line: Folded) -> str:
         instant = ""
@@ -150,8 +153,17 @@ class FoldedOutput(JobOutput):
         return f"{instant}[{line.who}] {line.text}"
 
 
+def _line_json(line: Folded) -> str:
+    """`{"ranks": [0, 1], "launchers": [], "stream": "stdout", "written_at": 1700000000000000000, "text": "…"}`."""
+    return encode({
+        "ranks": [writer for writer in line.writers if isinstance(writer, int)],
+        "launchers": [writer for writer in line.writers if isinstance(writer, str)],
+        "stream": "stderr" if line.who.endswith(" stderr") else "stdout", "written_at": line.at_ns, "text": line.text,
+    }).decode()  # fmt: skip
+
+
 async def stream(
-    fleet: LiveFleet, view: JobStatus, lines: LineFilter, write: Callable[[Printable], None], *, follow: bool
+    fleet: LiveFleet, view: JobStatus, lines: LineFilter, write: Callable[[Printable | JsonText], None], *, follow: bool
 ) -> list[str]:
     """Write the output of a job, with `follow` until it ends. Returns one error text per unreadable node."""
     output = FoldedOutput(view, lines, write)

@@ -99,16 +99,26 @@ def recover(session: str | None, folder: Path) -> int:
 
 @sessions.command()
 @session_argument("session")
-def verify(session: Session) -> int:
+@json_option
+def verify(session: Session, as_json: bool) -> int:
     """Verify all checksums of a session, read-only; exit code 1 if it is damaged."""
     from ..session.record.recovery import verify as check
 
     session.read()
     findings = check(session, _progress())
-    print_text(printable(f"{session.name}: {_result(findings)}"))
-    for line in [str(damage) for damage in findings.damages] + findings.unknown[:20]:
-        print_text(printable(f"  ✖ {line}"))
-    return 0 if findings.is_sound and not findings.cut_bytes and not findings.missing else 1
+    is_complete = findings.is_sound and not findings.cut_bytes and not findings.missing
+    damages = [str(damage) for damage in findings.damages]
+    if as_json:
+        print_text(pretty({
+            "schema": "gconsole.verify/1", "session": session.name, "is_complete": is_complete,
+            "records": findings.records, "frames": findings.frames, "cut_bytes": findings.cut_bytes,
+            "damages": damages, "unknown": findings.unknown, "missing": findings.missing,
+        }), is_document=True)  # fmt: skip
+    else:
+        print_text(printable(f"{session.name}: {_result(findings)}"))
+        for line in damages + findings.unknown[:20]:
+            print_text(printable(f"  ✖ {line}"))
+    return 0 if is_complete else 1
 
 
 @sessions.command()

@@ -12,7 +12,7 @@ import msgspec
 
 from ..text.sanitize import printable
 from .main import EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
-from .options import duration_option, load_target, target, write_output
+from .options import InputPath, duration_option, load_target, target, write_output
 from .terminal import print_text
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ _REMEDY = "compare one with --rank N, or the job with a good run: --against FILE
 @click.option("--job", "job", metavar="NAME", default="", help="Only the job with this in its name.")
 @duration_option("--for", "for_s", default="10s", help="Sample for this long, in blocks of 2s: 2s to 60s.")
 @click.option(
-    "--against", "earlier", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Compare the whole job with an earlier good run: a file of --format json.",
+    "--against", "earlier", type=InputPath(exists=True, dir_okay=False, path_type=Path),
+    help="Compare the whole job with an earlier good run: a file of --format json, - = stdin.",
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "svg", "speedscope", "json"]), default="text")
 @click.option("-o", "--output", metavar="FILE", help="Output file.  [default: stdout]")
@@ -51,7 +51,7 @@ def why(
     """
     if not 2 <= for_s <= 60:
         raise click.BadParameter("use 2s to 60s", param_hint="--for")
-    config = load_target(target, overrides)
+    config, before = load_target(target, overrides), _profiles_in(earlier) if earlier else []
     profiles, problems = asyncio.run(_sampled(config, for_s))
     sampled = [profile for profile in profiles if job in profile.job]
     for problem in problems:
@@ -61,7 +61,7 @@ def why(
     if form == "json":
         write_output(output, msgspec.json.format(msgspec.json.encode(sampled), indent=1) + b"\n")
     else:
-        _write(sampled, rank, _profiles_in(earlier) if earlier else [], form, output)
+        _write(sampled, rank, before, form, output)
     return EXIT_PARTIAL if problems else EXIT_OK
 
 

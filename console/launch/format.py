@@ -211,6 +211,16 @@ def sync_lines(folder: SyncFolder, answers: Mapping[str, Synced | Failure]) -> l
     return lines
 
 
+def stop_json(job: str, answers: Mapping[str, NodeStop | Failure | None], pending: Sequence[str]) -> JsonText:
+    """`{"schema": "gconsole.stop/1", …}`: the result of each node, null where it is unknown, and pending nodes."""
+    nodes = [
+        {"node": node, "stopped": answer if isinstance(answer, NodeStop) else None,
+         "failure": answer if isinstance(answer, Failure) else None}
+        for node, answer in answers.items()
+    ]  # fmt: skip
+    return pretty({"schema": "gconsole.stop/1", "job": job, "nodes": nodes, "pending": list(pending)})
+
+
 def signal_name(number: int) -> str:
     """SIGKILL for 9; the number for one without a name."""
     try:

@@ -150,6 +150,16 @@ def clean_text(answers: Sequence[NodeAnswer]) -> Printable:
     return join_lines(f"{fold(nodes)}  {line}" for line, nodes in groups.items())
 
 
+def clean_json(answers: Sequence[NodeAnswer]) -> JsonText:
+    """`{"schema": "gconsole.clean/1", "nodes": [...]}`: the result of each node, or its failure."""
+    return pretty({"schema": "gconsole.clean/1", "nodes": [_row(answer.node, cleaned(answer)) for answer in answers]})
+
+
+def _row(node: str, result: msgspec.Struct) -> dict[str, object]:
+    has_failed = isinstance(result, Failure)
+    return {"node": node, "result": None if has_failed else result, "failure": result if has_failed else None}
+
+
 def clean_exit_code(answers: Sequence[NodeAnswer]) -> int:
     """Exit code: 0 clean, 3 some nodes unreachable or folders kept, 4 no node reachable."""
     results = [cleaned(answer) for answer in answers]
@@ -210,6 +220,12 @@ def release_text(answers: Sequence[NodeAnswer]) -> Printable:
     for answer in answers:
         groups.setdefault("\n".join(_release_lines(released(answer))), []).append(answer.node)
     return join_lines(f"{fold(nodes)}  {line}" for lines, nodes in groups.items() for line in lines.split("\n"))
+
+
+def release_json(answers: Sequence[NodeAnswer]) -> JsonText:
+    """`{"schema": "gconsole.release/1", "nodes": [...]}`: the result of each node, or its failure."""
+    rows = [_row(answer.node, released(answer)) for answer in answers]
+    return pretty({"schema": "gconsole.release/1", "nodes": rows})
 
 
 def release_exit_code(answers: Sequence[NodeAnswer]) -> int:

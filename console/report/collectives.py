@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -145,9 +145,10 @@ class CollectivesLine(msgspec.Struct):
     troubles: list[TroubleLine]
 
 
-def collectives_line(store: Store) -> CollectivesLine:
-    """The collectives of every job."""
-    newest = newest_communications(store).values()
+def collectives_line(store: Store, names: Sequence[str] = ()) -> CollectivesLine:
+    """The collectives of every job, or of those with one of `names` in their name."""
+    every = newest_communications(store).values()
+    newest = [(capture, job) for capture, job in every if not names or any(name in job.job for name in names)]
     covered = [job for _, job in newest if job.sources]
     return CollectivesLine(
         groups=[_group(capture, job, group) for capture, job in newest for group in job.groups],

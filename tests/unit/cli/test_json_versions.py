@@ -17,6 +17,8 @@ SESSION = Path(__file__).parents[1] / "previous_release" / "session"
         (["config", "show", "a,b", "--json"], "gconsole.config/1"),
         (["sessions", "show", str(SESSION), "--json"], "gconsole.session_summary/1"),
         (["diagnose", str(SESSION), "-o", "-", "--quiet"], "gconsole.report/1"),
+        (["sessions", "verify", str(SESSION), "--json"], "gconsole.verify/1"),
+        (["collectives", "--from", str(SESSION), "--json"], "gconsole.collectives/1"),
         (["diff", str(SESSION), str(SESSION), "--json"], "gconsole.diff/1"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else value,

@@ -42,3 +42,17 @@ def test_session_is_imported_from_standard_input(tmp_path: Path):
         gconsole, ["sessions", "import", "-", "--name", "n", "--folder", str(folder)], input=RECORD
     )
     assert done.exit_code == 0 and (folder / "n" / "session.json").is_file(), done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "complaint"),
+    [
+        (["why", "local", "--against", "-"], b"not json", "--against"),
+        (["check", "local", "--checks", "-"], b"[[nonsense]]", "nonsense"),
+        (["clocks", "apply", "-", "--from", "-"], b"{}", "which only one of the inputs can be"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_other_inputs_are_read_from_standard_input(words: list[str], text: bytes, complaint: str):
+    done = CliRunner().invoke(gconsole, words, input=text)
+    assert done.exit_code == 2 and complaint in done.output, done.output
