@@ -30,11 +30,10 @@ def outcome_text(outcome: LaunchPlan | Refusal) -> Printable:
 def plan_text(plan: LaunchPlan) -> Printable:
     """What will run on each node, and why other nodes were left out."""
     first = plan.first
-    gpus = f"{first.gpus_per_node} GPUs" if first.gpus_per_node else "no GPUs"
+    gpus = plural(first.gpus_per_node, "GPU") if first.gpus_per_node else "no GPUs"
     interfaces = sorted({name for name in plan.interfaces.values() if name})
     lines = [
-        f"job {plan.job}: {len(plan.orders)} nodes × {first.procs_per_node} = {first.world_size} ranks, "
-        f"{gpus} per node, {first.launcher}",
+        f"job {plan.job}: {layout_text(len(plan.orders), first.procs_per_node)}, {gpus} per node, {first.launcher}",
         f"  rendezvous {first.master_addr}:{first.master_port}"
         + (f" over {', '.join(interfaces)}" if interfaces else ""),
         f"  in {first.workdir or 'the home directory'}",
@@ -49,12 +48,18 @@ def plan_text(plan: LaunchPlan) -> Printable:
     if plan.scaled is not None:
         lines += [f"  adjusted copy of {plan.scaled.path}:", *(f"    {line}" for line in _scaled(plan.scaled))]
     for node, order in plan.orders.items():
-        ranks = f"{order.index * order.procs_per_node}-{(order.index + 1) * order.procs_per_node - 1}"
+        begin, last = order.index * order.procs_per_node, (order.index + 1) * order.procs_per_node - 1
+        ranks = f"rank {begin}" if begin == last else f"ranks {begin}-{last}"
         given = f"  gpu {','.join(map(str, plan.gpu_indices[node]))}" if plan.gpu_indices[node] else ""
-        lines.append(f"  {node}  ranks {ranks}{given}")
+        lines.append(f"  {node}  {ranks}{given}")
         lines += [f"    {shell(command.argv, {**order.env, **command.env})}" for command in order.commands]
     lines += [f"  ▲ {warning}" for warning in plan.warnings]
     return join_lines([*lines, *_left_out(plan.left_out)])
+
+
+def layout_text(nodes: int, procs_per_node: int) -> str:
+    """`4 nodes × 8 = 32 ranks`."""
+    return f"{plural(nodes, 'node')} × {procs_per_node} = {plural(nodes * procs_per_node, 'rank')}"
 
 
 def refusal_text(refusal: Refusal) -> Printable:
@@ -141,10 +146,8 @@ def status_json(views: Sequence[JobStatus], outputs: Sequence[Output] = ()) -> J
 def _job_lines(view: JobStatus) -> list[str]:
     ordered = view.ordered
     code = f", exit code {view.exit_code}" if view.is_over and view.state != "completed" else ""
-    lines = [
-        f"{ordered.job}  {view.state}{code}  {len(ordered.nodes)} nodes × {ordered.procs_per_node} = "
-        f"{ordered.world_size} ranks  {shlex.join(words_without_secrets(ordered.command))}"
-    ]
+    layout, command = layout_text(len(ordered.nodes), ordered.procs_per_node), words_without_secrets(ordered.command)
+    lines = [f"{ordered.job}  {view.state}{code}  {layout}  {shlex.join(command)}"]
     first = view.first_bad
     if first is not None and first.state == "failed" and first.reason and len(view.lines) > 1:
         lines.append(f"  first on {first.node}: {first.reason}")

@@ -35,6 +35,12 @@ def test_a_plan_has_ranks_master_and_the_exact_command_of_each_node():
     assert found.left_out == (("node003", "not needed"),)
 
 
+def test_plan_of_one_rank_is_in_the_singular():
+    text = plan_text(planned(JobRequest(TRAIN, nodes=1, gpus_per_node=1), [a_node(1)]))
+    assert "job train-1: 1 node × 1 = 1 rank, 1 GPU per node" in text
+    assert "\n  node001  rank 0  gpu 0\n" in text
+
+
 def test_preflight_is_requested_before_nodes_are_planned():
     nodes = [a_node(1), a_node(2)]
     assert planned(JobRequest(TRAIN, nodes=2), nodes, ready={}) == PreflightNeeded(("node001", "node002"))

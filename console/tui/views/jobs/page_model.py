@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ....launch.format import layout_text
 from ....launch.output_fold import Folded, JobOutput, LineFold, Writer
 from ....launch.state import JobNodeStatus, JobStatus
 from ....present.spans import BY_WEIGHT, GLYPHS, Line, Span, Status, cut, state_word
@@ -59,7 +60,7 @@ def _plan(row: JobRow) -> Iterator[Fact]:
         yield Fact("exit code", str(view.exit_code), "text" if view.exit_code == 0 else "failed")
     yield Fact("command", row.command)
     gpus = f"{ordered.gpus_per_node} GPUs" if ordered.gpus_per_node else "no GPUs"
-    yield Fact("plan", f"{len(ordered.nodes)} nodes × {ordered.procs_per_node} = {ordered.world_size} ranks, "
+    yield Fact("plan", f"{layout_text(len(ordered.nodes), ordered.procs_per_node)}, "
                        f"{gpus} per node, {clean(ordered.launcher)}")  # fmt: skip
     yield Fact("rendezvous", clean(f"{ordered.master_addr}:{ordered.master_port}"))
     yield Fact("workdir", clean(ordered.workdir or "home directory"))
