@@ -98,14 +98,15 @@ def _require_rank(agent: "Agent", procfs: "ProcFs", pid: int, ticks: int) -> Non
     ranks = {(rank.pid, rank.start_ticks) for rank in (snapshot.ranks if snapshot is not None else ())}
     if (pid, ticks) not in ranks:
         raise RequestError("no_rank", "pid %d is not a rank of this node" % pid)
-    if not os.access(GDB, os.X_OK):
-        raise RequestError("no_debugger", "%s is not installed on this node" % GDB, "install gdb")
     if os.uname().machine != "x86_64":
         raise RequestError("unsupported", "eval was not tried on %s" % os.uname().machine)
     version = programs.version_of(procfs, pid)
     if version is None or version.free_threaded or not OLDEST <= tuple(version.number) <= NEWEST:
         name = str(version) if version is not None else "a Python of unknown version"
-        raise RequestError("unsupported", "eval was not tried with %s" % name, "CPython 3.6 to 3.13 with a GIL")
+        try_ = "CPython 3.6 to 3.13 with a GIL; sys.remote_exec of 3.14 was not tried, and is not used"
+        raise RequestError("unsupported", "eval was not tried with %s" % name, try_)
+    if not os.access(GDB, os.X_OK):
+        raise RequestError("no_debugger", "%s is not installed on this node" % GDB, "install gdb")
     fields = dict(line.split(b":", 1) for line in procfs.read_at_once(pid, "status").splitlines() if b":" in line)
     if fields.get(b"TracerPid", b"0").strip() != b"0":
         raise RequestError("traced", "pid %d is traced by another program" % pid)

@@ -161,6 +161,22 @@ def test_refused_where_it_is_off_not_a_rank_traced_or_stopped(loop: Process) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root evaluates in processes of others")
+def test_python_3_14_is_refused_as_untried_also_where_no_debugger_is_installed(
+    loop: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "GDB", "/nonexistent/gdb")
+    with pytest.raises(RequestError) as problem:
+        loop.evaluate("steps")
+    assert problem.value.name == "no_debugger"
+    version = SimpleNamespace(number=(3, 14), free_threaded=False)
+    monkeypatch.setattr(evaluate.programs, "version_of", lambda procfs, pid: version)
+    with pytest.raises(RequestError) as problem:
+        loop.evaluate("steps")
+    assert problem.value.name == "unsupported"
+    assert "sys.remote_exec of 3.14 was not tried" in problem.value.try_
+    assert loop.logs == []
+
+
 def test_debugger_runs_as_the_user_of_the_rank_without_capabilities() -> None:
     process = Process(["/usr/bin/python3", "-c", LOOP, "cpu"], user=65534)
     seen: set[tuple[bytes, bytes, bytes]] = set()
