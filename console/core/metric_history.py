@@ -258,8 +258,11 @@ class Series:
 class MetricHistory:
     """All series of one console, within one budget of bytes."""
 
-    def __init__(self, families: Mapping[str, Sequence[str]], budget_bytes: int, warn: Callable[[str], None]) -> None:
-        self.series = {family: Series(metrics) for family, metrics in families.items()}
+    def __init__(
+        self, families: Mapping[str, Sequence[str]], budget_bytes: int, warn: Callable[[str], None],
+        coarse_slots: int = COARSE_SLOTS,
+    ) -> None:  # fmt: skip
+        self.series = {family: Series(metrics, coarse_slots) for family, metrics in families.items()}
         self._budget = budget_bytes
         self._warn = warn
         self._over = False  # whether the warning that the minimum does not fit was sent

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: Seconds between two reads of a curve, and between two searches for one.
 READ_S: Final = 5
 SEARCH_S: Final = 60
+#: ns after the first record from which figures are kept.
+STARTS_NS: Final = 20_000_000_000
 #: Ports of a node that are added up; nodes are untrusted.
 MOST_PORTS: Final = 64
 #: Newest digests of a GPU's power, and share of the range of the curve that half of them may span: a step that is
@@ -51,12 +53,10 @@ class Signal(msgspec.Struct, frozen=True):
         return tuple(f"{self.family}.{metric}" for metric in self.metrics)
 
     def values(self, store: Store) -> Any:
-        """The last five minutes, one value a second, NaN where unknown; None without a history."""
+        """The last five minutes, one value a second, NaN where unknown."""
         import numpy as np
 
-        series = store.history.series[self.family] if store.history is not None else None
-        if series is None:
-            return None
+        series = store.recent().series[self.family]
         curves = [series.recent(key, metric) for key in self.keys for metric in self.metrics]
         return sum([curve for curve in curves if not np.isnan(curve).all()] or curves[:1])  # ports that are down
 
@@ -87,8 +87,8 @@ class CurveClock:
             self._is_found = False
         if not self._is_found and now_s - self._searched_s >= SEARCH_S:
             self._search(store, ranks, shared, now_s)
-        signal, history = self.signal, store.history
-        newest_s = history.series[signal.family].newest_s if signal is not None and history is not None else None
+        signal = self.signal
+        newest_s = store.recent().series[signal.family].newest_s if signal is not None else None
         if signal is None or newest_s is None or self._clock is None:
             return
         values = signal.values(store)
@@ -143,10 +143,9 @@ class JobClocks:
 
     def read(self, jobs: Iterable[JobKey]) -> None:
         """Read the curves of these jobs, every few seconds, and forget all other jobs."""
-        history = self._store.history
-        if history is None:
-            return
-        now_s = max((series.newest_s or 0 for series in history.series.values()), default=0)
+        if self._store.newest_rx - self._store.started_rx < STARTS_NS:
+            return  # commands of a few seconds need no history
+        now_s = max(series.newest_s or 0 for series in self._store.recent().series.values())
         if now_s - self._read_s < READ_S:
             return
         self._read_s = now_s
@@ -188,6 +187,6 @@ def _is_strong(store: Store, signal: Signal) -> bool:
     import numpy as np
 
     values = signal.values(store)
-    if values is None or np.isnan(values[-SEARCH_S:]).all():
+    if np.isnan(values[-SEARCH_S:]).all():
         return False
     return signal.metrics == _POWER or bool(np.nanmax(values[-SEARCH_S:]) >= MOVES_BYTES_S)

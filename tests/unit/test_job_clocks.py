@@ -21,7 +21,7 @@ class TrainingJob:
     """Four ranks on two nodes whose stacks nobody samples; each step sends 400 MB in its last third."""
 
     def __init__(self, seed=1, *, curve="nic"):
-        self.store, self.at_s, self.chance, self.curve = Store(64 << 20), 10_000, random.Random(seed), curve
+        self.store, self.at_s, self.chance, self.curve = Store(), 10_000, random.Random(seed), curve
         self.watch = StallWatch(self.store, WatchConfig(stall_s=30.0), lambda: self.at_s)
         self.phase, self.numbers = self.chance.random(), (0, 1, 2, 3)
         self.store.apply([Rank(**self.head(n), world_size=4, source="environ") for n in self.numbers])

@@ -20,6 +20,13 @@ DRIFT: Final = 1e-4
 MOST_OF_NODE: Final = 1_024
 
 
+#: Figures in which the steps of a job show, by family.
+RECENT: Final[dict[str, tuple[str, ...]]] = {
+    "nic": ("rx_bytes_s", "tx_bytes_s"),
+    "gpu": ("nvlink_rx_bytes_s", "nvlink_tx_bytes_s", "power_w"),
+}
+
+
 class _Anchor(msgspec.Struct):
     """Offset of console time from a node's MONOTONIC_RAW.
 
@@ -40,16 +47,26 @@ class _Anchor(msgspec.Struct):
 class HistoryFeed:
     """Stores metrics in `history` at the second of the sample, on the console's clock."""
 
-    def __init__(self, history_bytes: int, warn: Callable[[str], None]) -> None:
-        from ..metric_history import MetricHistory  # lazy: numpy takes 190 ms to import
+    def __init__(self, history_bytes: int, warn: Callable[[str], None], *, is_recent: bool = False) -> None:
+        """`is_recent`: only the last minutes of the figures in which steps of jobs show."""
+        from ..metric_history import (
+            COARSE_SLOTS,
+            LEAST_COARSE_SLOTS,
+            MetricHistory,
+        )  # lazy: numpy takes 190 ms to import
 
-        derived = {family: [metric.name for metric in metrics] for family, metrics in HISTORY_DERIVED.values()}
-        self.history: MetricHistory = MetricHistory({**HISTORY, **derived}, history_bytes, warn)
+        self._metrics = RECENT if is_recent else HISTORY
+        self._derived = {} if is_recent else HISTORY_DERIVED
+        derived = {family: [metric.name for metric in metrics] for family, metrics in self._derived.values()}
+        slots = LEAST_COARSE_SLOTS if is_recent else COARSE_SLOTS
+        self.history: MetricHistory = MetricHistory({**self._metrics, **derived}, history_bytes, warn, slots)
         self._anchors: dict[str, _Anchor] = {}  # by node
         self._things: dict[tuple[str, str], dict[Hashable, None]] = {}  # by family and node, oldest first
 
     def remember(self, family: str, key: Hashable, record: Record) -> None:
-        """Store the metrics of a record of a family's kind."""
+        """Store the metrics of a record of a family's kind, if the family is kept."""
+        if family not in self._metrics:
+            return
         anchor = self._anchors.get(record.node)
         if anchor is None:
             self._anchors[record.node] = anchor = _Anchor(record.rx - record.mono, record.mono)
@@ -60,12 +77,12 @@ class HistoryFeed:
                 oldest = next(iter(things))
                 del things[oldest]
                 self.history.series[family].forget(oldest)
-                if family in HISTORY_DERIVED:
-                    self.history.series[HISTORY_DERIVED[family][0]].forget(oldest)
+                if family in self._derived:
+                    self.history.series[self._derived[family][0]].forget(oldest)
         second = anchor.console_time(record) // 1_000_000_000
-        self.history.put(family, key, second, [getattr(record, metric) for metric in HISTORY[family]])
-        if family in HISTORY_DERIVED:
-            derived, metrics = HISTORY_DERIVED[family]
+        self.history.put(family, key, second, [getattr(record, metric) for metric in self._metrics[family]])
+        if family in self._derived:
+            derived, metrics = self._derived[family]
             self.history.put(derived, key, second, [metric.read(record) for metric in metrics])
 
     def forget_node(self, node: str) -> None:

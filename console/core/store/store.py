@@ -30,6 +30,8 @@ R = TypeVar("R", bound=records.Record)
 
 #: Findings that have cleared are kept for the report; one that opens and clears for days must not fill the memory.
 CLEARED_FINDINGS: Final = SPECS[records.Finding].kept_total or 0
+#: Memory for the figures of the last minutes where no history is kept: those of 1,024 nodes with 8 GPUs.
+RECENT_BYTES: Final = 128 << 20
 #: Unknown kinds counted by name; the rest are counted as one.
 UNKNOWN_KINDS: Final = 100
 
@@ -106,11 +108,18 @@ class Store:
             **dict.fromkeys((records.GpuEvent, records.Mark, records.Gap, records.ClockBins), lambda record: None),
         }  # fmt: skip
         self._curves = HistoryFeed(history_bytes, self._warn) if history_bytes is not None else None
+        self._recent = self._curves
 
     @property
     def history(self) -> MetricHistory | None:
         """Metrics over time; None where they are not kept."""
         return self._curves.history if self._curves is not None else None
+
+    def recent(self) -> MetricHistory:
+        """The figures of the last minutes in which the steps of jobs show; kept from the first call on."""
+        if self._recent is None:
+            self._recent = self._curves or HistoryFeed(RECENT_BYTES, self._warn, is_recent=True)
+        return self._recent.history
 
     def apply(self, batch: Sequence[records.Record | records.RawRecord]) -> None:
         """Fold a batch of records; a sink of the bus."""
@@ -134,7 +143,8 @@ class Store:
     def backfill(self, other: Store) -> None:
         """Take history, steps, idle times and missing entities from another store of the same instant."""
         self.version += 1
-        self._curves, self.steps = other._curves, other.steps
+        self._curves, self._recent = other._curves, other._recent
+        self.steps = other.steps
         self.steps.touch(self.version)
         self._ranks.backfill(other._ranks, self.version)
         for name, now in self.nodes.items():
@@ -196,8 +206,8 @@ class Store:
         if now.node is not None and now.node.agent != record.agent:
             now.host = now.cost = None
             self._drop_facts(record.node)
-            if self._curves is not None and now.node.boot_id != record.boot_id:
-                self._curves.forget_node(record.node)
+            if self._recent is not None and now.node.boot_id != record.boot_id:
+                self._recent.forget_node(record.node)
         now.node = record
 
     def _host(self, record: records.Host) -> None:
@@ -284,8 +294,8 @@ class Store:
     # -- history, and what goes ----------------------------------------------------------------------------------------
 
     def _remember(self, family: str, key: Hashable, record: records.Record) -> None:
-        if self._curves is not None:
-            self._curves.remember(family, key, record)
+        if self._recent is not None:
+            self._recent.remember(family, key, record)
 
     def _drop_facts(self, node: str, *, also_ended: bool = False) -> None:
         """Drop what only the node's previous agent reported; its successor reports all but ended ranks again."""
@@ -300,8 +310,8 @@ class Store:
     def _forget_node(self, node: str) -> None:
         self._drop_facts(node, also_ended=True)
         self.clocks.forget(node, self.version)
-        if self._curves is not None:
-            self._curves.forget_node(node)
+        if self._recent is not None:
+            self._recent.forget_node(node)
         self.nodes.drop(node, self.version)
 
     def _warn(self, text: str) -> None:
