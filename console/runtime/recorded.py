@@ -274,7 +274,7 @@ class RecordedSession:
 
         if self._source is None or self.is_recording:
             self.close()
-            self._source = RecordedSource(self.path)
+            self._source = RecordedSource(self.path, is_kept=True)
             if not self.path.is_dir() and (document.is_document(self.path) or gswarm.is_gswarm(self.path)):
                 self._source.path = _unpacked(self.path, self._source.scratch)
             limits = {"memory": self._memory} if self._memory else {}

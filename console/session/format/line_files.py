@@ -8,14 +8,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+import duckdb
+
 from ...core.bus import Published
 from .duckdb_connection import connect
+from .layout import SessionError
+from .parquet_writer import os_error
 from .reader import OnDamage, RecordFilter, lenient
 from .table_schema import UNKNOWN, LineFile, is_line_of_segment, line_of, literal, read_lines, table_of
 from .zstd_frames import Damage, Label, contents
 
 #: Bytes of a table as NDJSON; what is beyond becomes Parquet, which takes a tenth.
 _TABLE_BYTES: Final = 1 << 30
+#: Rows that are held in memory while such Parquet is written: 15 MB of GPU samples.
+_ROW_GROUP: Final = 30_720
 
 
 class LineUnpacker:
@@ -84,14 +90,31 @@ class LineUnpacker:
         if size > _TABLE_BYTES:
             self._convert(table)
 
+    def convert_all(self) -> None:
+        """Make Parquet of all lines: to parse all columns costs as much as three queries of some."""
+        for table in tuple(self.lines):
+            self._convert(table)
+
     def _convert(self, table: str) -> None:
         source, made = self.lines.pop(table), self.parquet.get(table, ())
         path = self._folder / f"{table}-{len(made)}.parquet"
         with connect(threads=1) as connection:
             rows = read_lines(table, source)
-            connection.execute(f"COPY ({rows}) TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd)")
+            how = f"FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE {_ROW_GROUP}"
+            try:
+                connection.execute(f"COPY ({rows}) TO {literal(str(path))} ({how})")
+            except duckdb.IOException as error:
+                raise os_error(error, path) from error
+            except duckdb.InvalidInputException as error:
+                raise SessionError(other_version(error)) from error
         source.path.unlink()
         self.parquet[table] = (*made, path)
+
+
+def other_version(error: duckdb.Error) -> str:
+    """Return what is wrong with lines that are not of this version."""
+    what = str(error).splitlines()[0].partition(", in ")[2]
+    return f"its segments have records of another version ({what}); try: gconsole sessions compact"
 
 
 @lru_cache(maxsize=64)

@@ -199,13 +199,13 @@ def write_file(connection: duckdb.DuckDBPyConnection, path: Path, table: str, li
                 KV_METADATA {{{facts}}})"""
         )
     except duckdb.IOException as error:
-        raise _os_error(error, path) from error
+        raise os_error(error, path) from error
     finally:
         connection.unregister("lines")
     return len(lines)
 
 
-def _os_error(error: duckdb.Error, path: Path) -> OSError:
+def os_error(error: duckdb.Error, path: Path) -> OSError:
     """Return the system's error behind one of DuckDB's, which carries only its text."""
     text = str(error).splitlines()[0]
     number = next((number for number in errno.errorcode if text.endswith(os.strerror(number))), errno.EIO)

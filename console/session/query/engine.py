@@ -22,6 +22,7 @@ from msgspec.structs import astuple, fields
 from ...records import BadRecord, ClockNode, ClockSnapshot, decode
 from ...records.kinds import SPECS
 from ..format.duckdb_connection import CONFIG, connect, register_lines
+from ..format.line_files import other_version
 from ..format.table_schema import (
     TABLES,
     columns_of,
@@ -207,9 +208,8 @@ class Database:
         if watchdog.is_over:
             return QueryError(f"no result within {watchdog.deadline_s:g} s; select less, or raise --timeout")
         text = str(error).split("\n\nLINE 1")[0].strip()
-        if "JSON transform error" in text:
-            what = text.splitlines()[0].partition(", in ")[2]
-            text = f"its segments have records of another version ({what}); try: gconsole sessions compact"
+        if isinstance(error, duckdb.InvalidInputException) and "JSON transform error" in text:
+            return QueryError(other_version(error))
         if "Out of Memory" in text or isinstance(error, MemoryError):
             return QueryError(f"the result needs more than {self._memory} of memory; select fewer columns or rows")
         if "read-only mode" in text:

@@ -127,7 +127,7 @@ def with_own_checks(
             from .sources import RecordedSource
 
             if database is None:
-                source = stack.enter_context(RecordedSource(records))
+                source = stack.enter_context(RecordedSource(records, is_kept=True))
                 database = stack.enter_context(contextlib.closing(Database(source, source.scratch)))
             return database.query(sql, limit=MOST_ROWS, deadline_s=RULE_S).rows
 

@@ -37,9 +37,12 @@ class Source(Protocol):
 class RecordedSource:
     """A session's folder, or a file of records. Leaving it (`with`) removes what it unpacked."""
 
-    def __init__(self, path: Path, within: Path | None = None) -> None:
-        """`within` is a folder for unpacked files that its owner removes; default: the system's temporary folder."""
-        self.path = path
+    def __init__(self, path: Path, within: Path | None = None, *, is_kept: bool = False) -> None:
+        """`within` is a folder for unpacked files that its owner removes; default: the system's temporary folder.
+
+        `is_kept`: for many queries, or one that reads a table often; then unpacked files are Parquet, too.
+        """
+        self.path, self._is_kept = path, is_kept
         self.damage: list[Damage] = []  # what could not be read until now
         self._scratch = tempfile.TemporaryDirectory(prefix="gconsole-query-", dir=within)
         self._unpacked = LineUnpacker(self.scratch / "unpacked")
@@ -80,6 +83,8 @@ class RecordedSource:
                 self._unpacked.add_segment(path, self.note_damage, tables, is_own=is_own, check=self._check_cancelled)
         elif new:
             self._unpacked.add(reader.records(self.path), new, self._check_cancelled)
+        if self._is_kept:
+            self._unpacked.convert_all()
         self._loaded.update(new)
         parquet = self._unpacked.parquet
         present = {*self._files, *parquet}

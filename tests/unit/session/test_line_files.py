@@ -1,12 +1,17 @@
 """Records that are not compacted yet, unpacked as lines of which a query parses only some columns."""
 
+from contextlib import closing
+
 import pytest
 from session_builders import START, a_session, gpu
 from session_queries import SessionQueries
 
 from gconsole.records import End, Link, Log, Mark, encode
 from gconsole.session.format import line_files, zstd_frames
+from gconsole.session.format.layout import SessionError
+from gconsole.session.query.engine import Database
 from gconsole.session.query.limits import QueryError
+from gconsole.session.query.sources import RecordedSource
 
 
 def test_struct_with_the_name_of_a_kind_within_a_line_is_not_a_record(tmp_path):
@@ -50,3 +55,13 @@ def test_value_of_another_type_is_an_error_that_names_compaction(tmp_path):
         ask("SELECT max(util_pct) FROM gpu")
     assert ask("SELECT count(seq) FROM gpu") == [(1,)]
     ask.close()
+    with RecordedSource(session.path, is_kept=True) as source, pytest.raises(SessionError, match="another version"):
+        source.tables(["gpu"])
+
+
+def test_source_for_many_queries_unpacks_parquet(tmp_path):
+    session = a_session(tmp_path, [gpu(seq, util_pct=seq / 10) for seq in range(1, 101)])
+    with RecordedSource(session.path, is_kept=True) as source, closing(Database(source, source.scratch)) as database:
+        assert database.query("SELECT count(DISTINCT seq), max(util_pct) FROM gpu").rows == [(100, 10.0)]
+        assert database.query("SELECT count(*) FROM mark").rows == [(0,)]
+        assert not list(source.scratch.rglob("*.ndjson"))
