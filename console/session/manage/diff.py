@@ -5,7 +5,7 @@ Each session is read by one query, in the process that runs all queries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -158,7 +158,9 @@ def _query() -> str:
                 SELECT node, type, last(gone ORDER BY rx, seq) AS is_gone FROM link GROUP BY node, {ends}
             ) WHERE is_gone IS DISTINCT FROM true GROUP BY ALL
         )
-        SELECT 'fact' AS section, *, NULL AS samples, NULL AS median, NULL AS p95, NULL AS p99, NULL AS max FROM facts
+        SELECT 'fact' AS section, node, what, value, NULL AS samples, NULL AS median, NULL AS p95, NULL AS p99,
+               NULL AS max
+        FROM facts
         UNION ALL BY NAME SELECT DISTINCT 'finding' AS section,
             id || CASE WHEN len(culprits) > 0 THEN ': ' || array_to_string(culprits, ', ') ELSE '' END AS what
         FROM finding
@@ -166,17 +168,17 @@ def _query() -> str:
     """
 
 
-def _latest(table: str, fields: Iterable[str], place: str = "''") -> str:
+def _latest(table: str, fields: Sequence[str], place: str = "''") -> str:
     """A row per node, place and field: its last value that is known."""
     values = ", ".join(
         f"last({name} ORDER BY rx, seq) FILTER (WHERE {name} IS NOT NULL)::VARCHAR AS {name}" for name in fields
     )
-    return f"""SELECT node, place || what AS what, value FROM (
-                   UNPIVOT (SELECT node, {place} AS place, {values} FROM {table} GROUP BY ALL)
-                   ON COLUMNS(* EXCLUDE (node, place)) INTO NAME what VALUE value)"""
+    return f"""SELECT node, prefix || what AS what, value FROM (
+                   UNPIVOT (SELECT node, {place} AS prefix, {values} FROM {table} GROUP BY ALL)
+                   ON {", ".join(fields)} INTO NAME what VALUE value)"""
 
 
-def _figures(table: str, fields: Iterable[str]) -> str:
+def _figures(table: str, fields: Sequence[str]) -> str:
     """A row per metric; quantiles of every nth sample, by its hash, so that memory stays bounded."""
     spreads = ", ".join(
         f"""{{'samples': count({name}), 'max': max({name})::DOUBLE,
@@ -188,9 +190,11 @@ def _figures(table: str, fields: Iterable[str]) -> str:
                value.q[1] AS median, value.q[2] AS p95, value.q[3] AS p99, value.max AS max
         FROM (UNPIVOT (
             SELECT {spreads} FROM (
-                SELECT *, hash(agent, seq) % (SELECT 1 + count(*) // {KEPT} FROM {table}) = 0 AS is_chosen FROM {table}
+                SELECT {", ".join(fields)},
+                       hash(agent, seq) % (SELECT 1 + count(*) // {KEPT} FROM {table}) = 0 AS is_chosen
+                FROM {table}
             )
-        ) ON COLUMNS(*) INTO NAME what VALUE value) WHERE value.samples > 0 AND value.q IS NOT NULL
+        ) ON {", ".join(fields)} INTO NAME what VALUE value) WHERE value.samples > 0 AND value.q IS NOT NULL
     """
 
 
