@@ -67,6 +67,7 @@ class Device(object):
         self.refresh_due = self.retry_due = self.changeable_due = 0.0
         self.identity: Fields = {}
         self.last_info: Fields | None = None  # the fields of the last record
+        self.info_basis: tuple[Fields, tuple[Any, ...]] = ({}, ())  # identity and states of which those were made
 
     @property
     def name(self) -> "Fields":
@@ -310,7 +311,11 @@ class GpuSampler(Sampler):
 
     def _info_if_changed(self, device: "Device") -> "list[Fact]":
         """`gpu_info`, if it differs from the last one."""
-        identity = device.identity
+        identity, state = device.identity, device.nvml_device
+        states = (len(state.unsupported), state.unusable, self._xid_watch.failure, self._kernel_log.reason)
+        if device.last_info is not None and device.info_basis[0] is identity and device.info_basis[1] == states:
+            return []  # made anew only then: it costs as much as three calls
+        device.info_basis = (identity, states)
         unsupported = {
             field: reason for field, reason in device.nvml_device.unsupported.items() if field not in identity
         }

@@ -129,6 +129,8 @@ class ProcessSampler(Sampler):
         self._launchers: "dict[ProcessKey, Fields]" = {}  # launchers above ranks: job, attempt and identity
         self._exits = ExitWatch(self.procfs)
         self._writers: "tuple[ProcessKey, ...]" = ()
+        self._refs: "tuple[RankRef, ...]" = ()  # of the live ranks
+        self._refs_of: "list[Fields]" = []  # the fields of which they were made
         self._nccl: NcclVersions = None  # type: ignore[assignment]  # set by start()
         self._unclaimed = UnclaimedProcesses(self.procfs)
         self._unreadable = 0
@@ -418,7 +420,10 @@ class ProcessSampler(Sampler):
         self._unreadable = sum(1 for entry in others if entry.python and entry.facts and entry.facts.denied)
 
     def _publish(self) -> None:
-        ranks = tuple(RankRef(fields) for key, fields in self._ranks.items() if key not in self._ended)
+        live = [fields for key, fields in self._ranks.items() if key not in self._ended]
+        if live != self._refs_of:
+            self._refs_of, self._refs = live, tuple(map(RankRef, live))
+        ranks = self._refs
         children = self._children(ranks)
         self.context.shared["processes"] = ProcessSnapshot(ranks, children, self.table.total, self._unreadable)
         writers = tuple((rank.pid, rank.start_ticks) for rank in ranks) + tuple(self._launchers)
