@@ -11,11 +11,13 @@ from typing import Final
 import duckdb
 
 from ...core.bus import Published
+from ...records import KINDS
 from .duckdb_connection import connect
 from .layout import SessionError
 from .parquet_writer import os_error
-from .reader import OnDamage, RecordFilter, lenient
+from .reader import OnDamage, RecordFilter, decoded
 from .table_schema import UNKNOWN, LineFile, is_line_of_segment, line_of, literal, read_lines, table_of
+from .writer import OTHER_KINDS
 from .zstd_frames import Damage, Label, contents
 
 #: Bytes of a table as NDJSON; what is beyond becomes Parquet, which takes a tenth.
@@ -42,20 +44,26 @@ class LineUnpacker:
         frame.
         """
         same = frozenset(table for table in wanted if is_own and is_line_of_segment(table))
-        others = [table for table in wanted if table not in same]
-        if others:
-            choice = RecordFilter() if UNKNOWN in others else RecordFilter(kinds=others)
-            self.add(lenient(path, on_damage, choice), others, check)
 
-        def has_same(label: Label) -> bool:
+        def others_in(kinds: Collection[str]) -> set[str]:
+            """Kinds whose records have to be decoded; of another version, any may be among those that are not named."""
+            named = {kind for kind in kinds if kind not in same and (kind if kind in KINDS else UNKNOWN) in wanted}
+            return named | ({OTHER_KINDS}.intersection(kinds) if not is_own else set())
+
+        def is_wanted(label: Label) -> bool:
             check()
-            return not same.isdisjoint(label.kinds)
+            return not same.isdisjoint(label.kinds) or bool(others_in(label.kinds))
 
-        for item in contents(path, has_same) if same else ():
+        for item in contents(path, is_wanted):
             if isinstance(item, Damage):
                 on_damage(item)
-            else:
-                self._add_frame(item[1], same.intersection(item[0].label.kinds))
+                continue
+            frame, raw = item
+            if present := same.intersection(frame.label.kinds):
+                self._add_lines(raw, present)
+            if others := others_in(frame.label.kinds):
+                choice = RecordFilter(kinds=None if OTHER_KINDS in others else others)
+                self.add(decoded(path, frame, raw, choice, on_damage), set(wanted) - same, check)
 
     def add(self, records: Iterable[Published], wanted: Collection[str], check: Callable[[], None]) -> None:
         """Unpack the records of these tables; `check` is called for each. Raises OSError, as `check` does."""
@@ -71,7 +79,7 @@ class LineUnpacker:
         for table, held in lines.items():
             self._append(table, held)
 
-    def _add_frame(self, raw: bytes, tables: frozenset[str]) -> None:
+    def _add_lines(self, raw: bytes, tables: frozenset[str]) -> None:
         lines: dict[bytes, list[bytes]] = {}
         for run in _runs_of(tables).finditer(b"\n" + raw):
             lines.setdefault(run[1], []).append(run[0])

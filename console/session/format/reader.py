@@ -180,10 +180,11 @@ def read_range(
         if isinstance(item, Damage):
             on_damage(item)
         else:
-            yield from _decoded(path, *item, choice, on_damage)
+            yield from decoded(path, *item, choice, on_damage)
 
 
-def _decoded(file: Path, frame: Frame, raw: bytes, choice: RecordFilter, on_damage: OnDamage) -> Iterator[Published]:
+def decoded(file: Path, frame: Frame, raw: bytes, choice: RecordFilter, on_damage: OnDamage) -> Iterator[Published]:
+    """Yield the selected records of a frame; lines that are none are damage."""
     for line in choice.lines(raw):
         try:
             record = decode(line)

@@ -6,8 +6,8 @@ import pytest
 from session_builders import START, a_session, gpu
 from session_queries import SessionQueries
 
-from gconsole.records import End, Link, Log, Mark, encode
-from gconsole.session.format import line_files, zstd_frames
+from gconsole.records import End, Link, Log, Mark, decode, encode
+from gconsole.session.format import line_files, reader, zstd_frames
 from gconsole.session.format.layout import SessionError
 from gconsole.session.query.engine import Database
 from gconsole.session.query.limits import QueryError
@@ -31,6 +31,17 @@ def test_many_tables_at_once_have_all_their_records_in_order_of_arrival(tmp_path
     assert ask("SELECT (SELECT count(DISTINCT seq) FROM gpu), (SELECT count(DISTINCT text) FROM mark)") == [
         (6000, 3000)
     ]
+    ask.close()
+
+
+def test_only_records_of_unknown_kinds_are_decoded_for_their_table(tmp_path, monkeypatch):
+    quarks = [decode(b'{"kind":"quark","node":"n1","agent":"a","seq":%d,"rx":9}' % seq) for seq in (7, 8)]
+    session = a_session(tmp_path, [gpu(1), *quarks, gpu(2)])
+    seen = []
+    monkeypatch.setattr(reader, "decode", lambda line: seen.append(line) or decode(line))
+    ask = SessionQueries(session.path)
+    assert ask("SELECT kind, seq FROM unknown ORDER BY seq") == [("quark", 7), ("quark", 8)]
+    assert len(seen) == 2
     ask.close()
 
 
