@@ -1,6 +1,7 @@
 """Sessions with only Parquet left after compaction read the same as with segments."""
 
 import json
+import re
 import shutil
 from itertools import islice
 
@@ -260,10 +261,9 @@ def test_records_in_neither_segments_nor_parquet_are_reported_missing(tmp_path):
     result = CliRunner().invoke(sessions, ["verify", "night", "--folder", str(tmp_path)], standalone_mode=False)
 
     assert result.return_value == 1
-    assert result.output.splitlines() == [
-        f"night: 0 records in 0 frames, 1 damaged section, {len(a_job())} records missing",
-        "  ✖ 000001.ndjson.zst: missing, with 1.6 KiB of records",
-    ]
+    first, second = result.output.splitlines()
+    assert first == f"night: 0 records in 0 frames, 1 damaged section, {len(a_job())} records missing"
+    assert re.fullmatch(r"  ✖ 000001\.ndjson\.zst: missing, with 1\.\d KiB of records", second)
     with pytest.raises(SessionError, match="missing"):
         list(reader.records(session.path))
     recovered = run("recover", "night", "--folder", tmp_path).output
