@@ -23,7 +23,7 @@ from ..monitor import headless
 from ..monitor.coverage import is_settled
 from ..monitor.finding_tracker import FindingTracker
 from ..runtime.console import Console
-from ..text.documents import JsonText, encode
+from ..text.documents import JsonText, json_lines
 from ..text.format import clock_time_ms
 from ..text.sanitize import Printable, join_lines, printable
 from .terminal import print_text
@@ -143,7 +143,7 @@ class FoldedOutput(JobOutput):
 
     def _write_lines(self, lines: Sequence[Folded]) -> None:
         if lines:
-            self._write(JsonText("\n".join(map(_line_json, lines))) if self._filter.as_json
+            self._write(json_lines(map(_line_json, lines)) if self._filter.as_json
                         else join_lines(map(self._format, lines)))  # fmt: skip
 
     def _format(self, line: Folded) -> str:
@@ -153,13 +153,13 @@ class FoldedOutput(JobOutput):
         return f"{instant}[{line.who}] {line.text}"
 
 
-def _line_json(line: Folded) -> str:
+def _line_json(line: Folded) -> dict[str, object]:
     """`{"ranks": [0, 1], "launchers": [], "stream": "stdout", "written_at": 1700000000000000000, "text": "…"}`."""
-    return encode({
+    return {
         "ranks": [writer for writer in line.writers if isinstance(writer, int)],
         "launchers": [writer for writer in line.writers if isinstance(writer, str)],
         "stream": "stderr" if line.who.endswith(" stderr") else "stdout", "written_at": line.at_ns, "text": line.text,
-    }).decode()  # fmt: skip
+    }  # fmt: skip
 
 
 async def stream(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import types
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, NewType, Union, get_args, get_origin
 
 import msgspec
@@ -24,6 +25,11 @@ def encode(document: object) -> bytes:
 def pretty(document: object, indent: int = 2) -> JsonText:
     """The document as indented JSON, without a newline at its end."""
     return JsonText(msgspec.json.format(encode(document), indent=indent).decode())
+
+
+def json_lines(documents: Iterable[object]) -> JsonText:
+    """The documents as JSON, one a line, without a newline at the end."""
+    return JsonText(b"\n".join(map(encode, documents)).decode())
 
 
 def redacted(document: Any) -> Any:

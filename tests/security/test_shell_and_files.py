@@ -119,6 +119,7 @@ WRITERS = {
     "session/manage/retention.py": "the list of deleted sessions, in the folder of sessions",
     "session/manage/compact.py": "the lock of a compaction",
     "session/record/recovery.py": "a segment: its torn tail is truncated",
+    "session/format/line_files.py": "lines of a table, in the scratch folder of a query: 0700",
     "monitor/imports/isolated_files.py": "a pipe from its child process",
     "session/export/formats.py": "copies of compacted files, in the folder of an export; none that exists",
     "session/query/source_tables.py": "scratch tables of a query, in a folder of its own, 0700",

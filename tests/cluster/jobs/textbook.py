@@ -1,6 +1,7 @@
 """The training loop of PyTorch's tutorials, with a trainer class that counts its steps; gloo ranks of torchrun."""
 
 import os
+import sys
 import time
 
 import torch
@@ -32,7 +33,8 @@ class Trainer:
             self.state.global_step += 1
             self.state.loss = loss
             if step == 2:
-                print(f"READY rank={dist.get_rank()} pid={os.getpid()}", flush=True)
+                sys.stdout.write(f"READY rank={dist.get_rank()} pid={os.getpid()}\n")  # one write: ranks share the file
+                sys.stdout.flush()
             time.sleep(0.05)
 
 
