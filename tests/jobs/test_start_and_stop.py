@@ -84,7 +84,7 @@ def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: 
     os.close(terminal)
     try:
         plan = ""
-        while "node2  ranks" not in plan:  # the plan is printed, and the prompt waits
+        while "node2  rank" not in plan:  # the plan is printed, and the prompt waits
             line = process.stdout.readline()
             assert line, "it ended before the prompt"
             plan += line
