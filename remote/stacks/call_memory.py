@@ -38,32 +38,35 @@ def is_read(call: str, args: "list[int]") -> bool:
     return call in PATHS or call in POLLS or call in SELECTS or (call in _TIMED and args[_TIMED[call]] != 0)
 
 
-def read(procfs: "ProcFs", pid: int, request: "Any") -> "list[Any]":
-    """[path, [[descriptor, direction]], [seconds, fraction] or None] of [call, arguments]. Raises OSError."""
-    call, args = request
-    path, ends, instant = "", [], None  # type: tuple[str, list[list[Any]], list[int] | None]
+def read(procfs: "ProcFs", pid: int, requests: "Any") -> "list[list[Any]]":
+    """[path, [[descriptor, direction]], [seconds, fraction] or None] of each [call, arguments]. Raises OSError."""
     fd = procfs.open(pid, "mem")
     try:
-        if call in PATHS:
-            data = _bytes(fd, args[1], MAX_PATH).partition(b"\0")[0]
-            path = printable(data.decode("utf-8", "replace"), MAX_PATH)
-        elif call in POLLS:
-            ends = list(_polled(_bytes(fd, args[0], 8 * min(args[1], _MAX_FDS))))[:MAX_ENDS]
-        elif call in SELECTS:
-            for direction, address in (("read", args[1]), ("write", args[2])):
-                data = _bytes(fd, address, (min(args[0], _MAX_FDS) + 7) // 8)
-                ends += [[number, direction] for number in _selected(data)]
-            ends = ends[:MAX_ENDS]
-        if call in _TIMED:
-            data = _bytes(fd, args[_TIMED[call]], _TIME.size)
-            instant = list(_TIME.unpack(data)) if len(data) == _TIME.size else None
-        return [path, ends, instant]
+        return [_read(fd, call, args) for call, args in requests]
     finally:
         procfs.release(fd)
 
 
+def _read(fd: int, call: str, args: "list[int]") -> "list[Any]":
+    path, ends, instant = "", [], None  # type: tuple[str, list[list[Any]], list[int] | None]
+    if call in PATHS:
+        data = _bytes(fd, args[1], MAX_PATH).partition(b"\0")[0]
+        path = printable(data.decode("utf-8", "replace"), MAX_PATH)
+    elif call in POLLS:
+        ends = list(_polled(_bytes(fd, args[0], 8 * min(args[1], _MAX_FDS))))[:MAX_ENDS]
+    elif call in SELECTS:
+        for direction, address in (("read", args[1]), ("write", args[2])):
+            data = _bytes(fd, address, (min(args[0], _MAX_FDS) + 7) // 8)
+            ends += [[number, direction] for number in _selected(data)]
+        ends = ends[:MAX_ENDS]
+    if call in _TIMED:
+        data = _bytes(fd, args[_TIMED[call]], _TIME.size)
+        instant = list(_TIME.unpack(data)) if len(data) == _TIME.size else None
+    return [path, ends, instant]
+
+
 class PointedTo(object):
-    """The checked values of `read`; of nothing by default. Raises ValueError."""
+    """The checked values of `read` for one call; None: of nothing. Raises ValueError."""
 
     def __init__(self, values: "Any") -> None:
         path, ends, instant = ["", [], None] if values is None else as_fields(values, 3)

@@ -269,7 +269,7 @@ class Capture(object):
             if target.fields["role"] == "rank":
                 record.update(waits.children(target.pid))
             tids = [thread.os_thread_id or 0 for thread in threads]
-            extra = [waits.fields(target.pid, tid, began) for tid in tids]
+            extra = waits.fields(target.pid, tids, began)
             if extra and (number or self.request.samples == 1):
                 main = next((index for index, thread in enumerate(threads) if thread.name == "MainThread"), 0)
                 extra[main]["native_waits"] = waits.native_waits(target.pid, tids)

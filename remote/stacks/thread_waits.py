@@ -12,6 +12,7 @@ import time
 from itertools import islice
 
 from ..proc.activity import parse_syscall, pids_below
+from ..proc.apart import as_fields
 from ..proc.cgroups import Cgroups
 from ..proc.last_run import LastRuns
 from ..proc.memory_readers import MemoryReaders
@@ -22,12 +23,13 @@ from .call_memory import EPOLLS, MAX_ENDS, MAX_PATH, POLLIN, POLLOUT, POLLS, SEL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Iterator
+    from typing import Any, Iterable, Iterator, Sequence, Tuple
 
     from ..proc.net_tables import TcpSocket
     from ..proc.procfs import ProcFs
 
     Fields = dict[str, Any]
+    Call = Tuple[str, "list[int]"]
 
 #: Calls whose first argument is the descriptor.
 _READS = frozenset(("read", "pread64", "readv", "recvfrom", "recvmsg", "accept", "accept4"))
@@ -43,6 +45,8 @@ _OF_COLLECTIVES = ("pt_", "NCCL", "nccl", "cuda")
 _SHARED_MEMORY = ("/dev/shm/", "/memfd:")
 _P_PID = 1  # waitid(): `id` is a pid
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+#: System calls of one process, of one sample, whose memory is read.
+_MAX_CALLS = 512
 #: Processes that hold one of the other ends of a wait.
 MAX_HOLDERS = 16
 #: TCP states (net/tcp_states.h) of a connection that is not established yet.
@@ -154,21 +158,29 @@ class ThreadWaits(object):
         self.cgroups = Cgroups(procfs)
         self._outer_tids: "dict[int, dict[int, int]]" = {}
 
-    def fields(self, pid: int, inner_tid: int, began: float) -> "Fields":
-        """Fields of a `stack` record about one thread: its state, system call, and what that waits for.
+    def fields(self, pid: int, inner_tids: "Sequence[int]", began: float) -> "list[Fields]":
+        """Fields of `stack` records about threads: their states, system calls, and what these wait for.
 
-        `inner_tid` is the thread's id in its own PID namespace; `began` time.monotonic() before its stack was read.
+        `inner_tids` are the threads' ids in their own PID namespace; `began` time.monotonic() before their stacks were
+        read.
         """
-        tid = self._outer_tid(pid, inner_tid)
-        if tid is None:
-            return {}
+        tids = [self._outer_tid(pid, inner) for inner in inner_tids]
+        calls = [self._call(pid, tid) if tid is not None else None for tid in tids]
+        memories = self._pointed_to(pid, calls)
+        return [
+            self._of_thread(pid, tid, call, memory, began) if tid is not None else {}
+            for tid, call, memory in zip(tids, calls, memories)  # noqa: B905
+        ]
+
+    def _of_thread(
+        self, pid: int, tid: int, call: "Call | None", memory: "call_memory.PointedTo", began: float
+    ) -> "Fields":
         thread = "%d/task/%d" % (pid, tid)
         try:
             figures = self._procfs.stat(thread)
         except (OSError, ValueError, IndexError):
             return {}
         state, moved = figures.state, self._procfs.io_bytes(thread)
-        call = self._call(pid, tid)
         slept_s = self._last_runs.slept_s(pid, tid, figures.processor) if state != "R" else None
         before_s = time.monotonic() - began
         fields: "Fields" = {
@@ -180,7 +192,6 @@ class ThreadWaits(object):
             "thread_slept_s": round(slept_s - before_s, 2) if slept_s is not None and slept_s > before_s else None,
         }
         if call is not None:
-            memory = self._pointed_to(pid, call[0], call[1])
             fields["waits_for"] = list(self._targets(pid, tid, call[0], call[1], memory))
             left_s = memory.time_left_s(call[0], call[1])
             if left_s is not None and call[0] in _RELATIVE:
@@ -214,13 +225,15 @@ class ThreadWaits(object):
         """
         skipped = {self._outer_tid(pid, inner) for inner in python_tids}
         targets: "dict[int, Fields]" = {}
-        for tid in sorted(self._outer_tids.get(pid, {}).values()):
-            if tid in skipped or len(targets) >= MAX_ENDS:
-                continue
-            call = self._call(pid, tid)
-            if call is None or call[0] not in _SOCKET_CALLS or self._name(pid, tid).startswith(_OF_COLLECTIVES):
-                continue
-            memory = self._pointed_to(pid, call[0], call[1])
+        tids = [tid for tid in sorted(self._outer_tids.get(pid, {}).values()) if tid not in skipped]
+        calls = [(tid, self._call(pid, tid)) for tid in tids]
+        waiting = [
+            (tid, call) for tid, call in calls
+            if call is not None and call[0] in _SOCKET_CALLS and not self._name(pid, tid).startswith(_OF_COLLECTIVES)
+        ]  # fmt: skip
+        for (tid, call), memory in zip(waiting, self._pointed_to(pid, [call for _, call in waiting])):  # noqa: B905
+            if len(targets) >= MAX_ENDS:
+                break
             for target in self._targets(pid, tid, call[0], call[1], memory):
                 if target["kind"] in ("tcp", "unix", "listener"):
                     targets[target["fd"]] = target
@@ -249,19 +262,25 @@ class ThreadWaits(object):
                 pass  # gone
         return self._outer_tids[pid].get(inner_tid)
 
-    def _call(self, pid: int, tid: int) -> "tuple[str, list[int]] | None":
+    def _call(self, pid: int, tid: int) -> "Call | None":
         try:
             return parse_syscall(self._procfs.read_at_once(pid, "task/%d/syscall" % tid))
         except (OSError, ValueError):
             return None
 
-    def _pointed_to(self, pid: int, call: str, args: "list[int]") -> "call_memory.PointedTo":
-        """What the arguments of a call point to; nothing where it cannot be read."""
-        try:
-            is_needed = is_read(call, args)
-            return call_memory.PointedTo(self._memory.read(pid, call_memory.read, [call, args]) if is_needed else None)
-        except (OSError, ValueError):
-            return call_memory.PointedTo(None)
+    def _pointed_to(self, pid: int, calls: "Sequence[Call | None]") -> "list[call_memory.PointedTo]":
+        """What the arguments of each call point to, all read at once; nothing where it cannot be read."""
+        memories = [call_memory.PointedTo(None) for _ in calls]
+        needed = [index for index, call in enumerate(calls) if call is not None and is_read(*call)][:_MAX_CALLS]
+        if needed:
+            try:
+                values = self._memory.read(pid, call_memory.read, [list(calls[index] or ()) for index in needed])
+                checked = [call_memory.PointedTo(value) for value in as_fields(values, len(needed))]
+            except (OSError, ValueError):
+                return memories
+            for index, memory in zip(needed, checked):  # noqa: B905
+                memories[index] = memory
+        return memories
 
     def _targets(
         self, pid: int, tid: int, call: str, args: "list[int]", memory: "call_memory.PointedTo"

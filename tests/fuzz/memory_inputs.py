@@ -67,7 +67,7 @@ def read_objects(data: bytes) -> None:
         values, _ = watched.checked(_sent(watched.read_values(procfs, PID, [NAMES, head["threads"]])), NAMES)
         assert all(len(str(value)) <= 40 for value in values.values())
     if "call" in head:
-        pointed = call_memory.PointedTo(_sent(call_memory.read(procfs, PID, head["call"])))
+        pointed = call_memory.PointedTo(_sent(call_memory.read(procfs, PID, [head["call"]]))[0])
         pointed.time_left_s(*head["call"])
         assert pointed.path.isprintable()
     if "result" in head:

@@ -311,7 +311,7 @@ def test_pipe_from_the_parent_leads_to_the_parent_although_it_is_no_rank(ranks):
     deadline = time.monotonic() + 30
     while True:
         waits = ThreadWaits(procfs, [child, *ancestors(procfs, [child])])
-        targets = waits.fields(child, child, time.monotonic()).get("waits_for") or [{}]
+        targets = waits.fields(child, [child], time.monotonic())[0].get("waits_for") or [{}]
         if targets[0].get("kind") == "pipe":
             break
         assert time.monotonic() < deadline, targets
