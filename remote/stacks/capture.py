@@ -48,7 +48,7 @@ MAX_PEERS = 16
 #: Variables to read where only the tasks of event loops are wanted.
 _OF_LOOPS = frozenset(("self",))
 #: Children that parse the stacks of one user.
-MAX_PARSERS = 4
+MAX_PARSERS, PER_PARSER = 4, 16
 #: Jobs of whose living ranks the end of the output is wanted, per request.
 MAX_OUTPUTS = 256
 
@@ -127,8 +127,6 @@ class Capture(object):
         self._post = post
         self._procfs = procfs or ProcFs()
         lacking = None if self._blob else (blobs.problem(PY_SPY) or "py-spy is still being uploaded")
-        self._parsers = py_spy.output_parsers(min(MAX_PARSERS, len(os.sched_getaffinity(0))))
-        self._reader = StackReader(self._blob, lacking, self._procfs, self._parsers)
         self._lock = threading.Lock()
         jobs, ranks = request.jobs, seen.ranks if seen is not None else ()
         # processes that may hold the other end of a descriptor that a thread waits for
@@ -137,6 +135,8 @@ class Capture(object):
         if request.only is None:
             self.targets += new_children(self._procfs, seen.ranks if seen is not None else (), self.targets, pids)
         self.targets += peer_targets(self._procfs, request, self.targets)
+        self._parsers = py_spy.output_parsers(min(MAX_PARSERS, 1 + len(self.targets) // PER_PARSER))
+        self._reader = StackReader(self._blob, lacking, self._procfs, self._parsers)
         self._memory = MemoryReaders(
             self._procfs, (call_memory.read, task_values.read), [target.pid for target in self.targets]
         )
