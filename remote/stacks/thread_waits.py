@@ -238,8 +238,8 @@ class ThreadWaits(object):
                 if target["kind"] in ("tcp", "unix", "listener"):
                     targets[target["fd"]] = target
         others = self.holders.shared_memory(pid)
-        call = self._call(pid, pid)
-        if call is not None and call[0] in _SLEEPS:
+        of_main = self._call(pid, pid)
+        if of_main is not None and of_main[0] in _SLEEPS:
             others += file_locks.locked_files(self._procfs, pid)[:MAX_ENDS]
         return [targets[fd] for fd in sorted(targets)][:MAX_ENDS] + others
 
