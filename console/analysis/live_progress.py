@@ -13,7 +13,7 @@ from .pace import Pulse
 from .places import PlaceFacts
 from .rank_progress import ProgressState, RankProgress, Source
 
-#: Seconds after a read of the Flight Recorder for which it says something of the present.
+#: Seconds for which a read of the Flight Recorder counts as current.
 READ_LASTS_S: Final = 60.0
 #: A curve that was high within this many of its periods, or seconds, goes on.
 PERIODS: Final = 3.0

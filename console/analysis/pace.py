@@ -32,7 +32,7 @@ class Slowdown(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """The steps of a job as a curve shows them that nobody prepared. Durations are in seconds."""
+    """The steps of a job as seen in its traffic or power. Durations are in seconds."""
 
     source: Literal["nic", "gpu"]
     curve: str  # the traffic of node1
@@ -78,7 +78,7 @@ class Slowness:
         return False
 
     def skip(self) -> None:
-        """A window that says nothing of the steps before it."""
+        """Count a window that cannot be compared with those before it."""
         self._slow = []
 
     def slowdown(self, now_s: float) -> Slowdown | None:

@@ -1,6 +1,6 @@
 """The period of a job's steps in a figure that is sampled once a second, such as the traffic of a port or power.
 
-Data that nobody prepared show the steps of a job: each one computes, then exchanges gradients. The autocorrelation of
+No instrumentation is needed: each step of a job computes, then exchanges gradients. The autocorrelation of
 such a curve has a peak at every multiple of the period and a trough between them. The period is that one whose
 multiples and half multiples differ most; its error is at most 1 % from ten steps on, and 3 % from four on.
 """

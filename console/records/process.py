@@ -34,7 +34,7 @@ class Process(Record, tag="process", kw_only=True):
     part: str | None = None  # in Ray, vLLM or SGLang: `ray actor Trainer`; `… (guess)` if its title does not say so
     job: str | None = None  # job of its rank, if it belongs to one; of a launcher, job of the ranks below it
     rank: Count | None = None  # the rank it is or descends from
-    has_children: bool | None = None  # of a launcher of Python programs above no rank: whether a process is below it
+    has_children: bool | None = None  # of torchrun or accelerate above no rank: whether a process is below it
     gone: bool = False  # True in the last record: it has ended
     exit_code: Int | None = None  # of a launcher that ended: exit code, negative for a signal; None if unknown
     ended_at: Int | None = None  # of a launcher: when its end was seen, CLOCK_REALTIME of the node, ns

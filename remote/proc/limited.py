@@ -157,7 +157,7 @@ class Parser(object):
         """What a function makes of data, as `parse` does. Raises ValueError."""
         with self._lock:
             if self._is_closed:
-                raise ValueError("its capture has ended")  # a reader that is late starts no child that nobody ends
+                raise ValueError("its capture has ended")  # a late reader starts no child, which would never be ended
             if not self._pid:
                 self._start()
             try:

@@ -58,7 +58,9 @@ NATIVE = {
 }
 #: Launchers each of whose Python children is a rank.
 STARTS_RANKS = frozenset(["torchrun", "accelerate", "deepspeed", "horovodrun", "colossalai", "slurm", "mpirun", "pals"])
-#: Those of them that start Python programs only.
+#: Launchers that wait for their other nodes before they start a process: those of torch.distributed.elastic.
+WAITS_FOR_NODES = frozenset(["torchrun", "accelerate"])
+#: Launchers that start Python programs only.
 STARTS_PYTHON = STARTS_RANKS - frozenset(["slurm", "mpirun", "pals"])
 
 COMPILERS = frozenset("nvcc cicc ptxas cudafe++ fatbinary nvlink cc1plus cc1 gcc g++ c++ clang ninja".split())

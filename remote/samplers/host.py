@@ -89,7 +89,7 @@ class HostSampler(Sampler):
     def __init__(self, context: "Context") -> None:
         super(HostSampler, self).__init__(context)
         self._rates = Rates()
-        self._is_physical: dict[str, bool] = {}  # path of the device of a disk or interface
+        self._is_physical: dict[str, dict[str, bool]] = {}  # by the path in /sys: whether a name is a physical device
         self._first = True
 
     def tick(self, now: float) -> "Iterator[Fact]":
@@ -156,10 +156,11 @@ class HostSampler(Sampler):
         Bonds, bridges, partitions and device mappers count the bytes of the devices below them again.
         """
         items = [item for item in (counters or {}).items() if item[0] != "lo"]
-        for path in [device % name for name, _ in items]:
-            if path not in self._is_physical:
-                self._is_physical[path] = os.path.exists(path)
-        return [item for item in items if self._is_physical[device % item[0]]] or items
+        before = self._is_physical.get(device, {})
+        # those that exist now: the names of interfaces of containers are new each time
+        now = {name: before[name] if name in before else os.path.exists(device % name) for name, _ in items}
+        self._is_physical[device] = now
+        return [item for item in items if now[item[0]]] or items
 
 
 class Rates(object):

@@ -26,7 +26,7 @@ MOST_FRAMES = 24
 ASLEEP = "SDTt"
 #: Bytes. A connection that moved fewer since it began carries control messages only.
 DATA_BYTES = 16384
-#: ns. For so long a dump of the TCP connections serves the ranks, whose samples are spread over a round.
+#: ns. A dump of the TCP connections is used for this long: the samples of the ranks are spread over a round.
 TCP_NS = 2000000000
 
 

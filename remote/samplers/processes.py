@@ -12,7 +12,7 @@ from ..proc.last_run import LastRuns
 from ..proc.process_reader import ProcessReader
 from ..proc.process_table import ProcessTable
 from ..proc.procfs import ProcFs, command_line, printable, read_text
-from ..proc.programs import STARTS_PYTHON, child_role
+from ..proc.programs import WAITS_FOR_NODES, child_role
 from ..proc.rank_owner import below, find_owners
 from ..proc.rank_variables import VARIABLES, gpu_of
 from ..proc.unclaimed import UnclaimedProcesses
@@ -310,7 +310,7 @@ class ProcessSampler(Sampler):
                 role = "launcher"
                 launched = self._launchers.get(entry.key)
                 job = launched["job"] if launched is not None else None
-                if job is None and entry.launcher in STARTS_PYTHON:
+                if job is None and entry.launcher in WAITS_FOR_NODES:
                     has_children = entry.pid in parents
             elif place is not None:
                 job, rank = place

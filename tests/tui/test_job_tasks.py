@@ -181,7 +181,8 @@ class TestRefused:
         cluster.read_only = True
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await press(pilot, key)
-            await shows(pilot, "read_only is set: use gconsole run start HOSTS")
+            await shows(pilot, "[console] read_only is true: set it to")
+            await shows(pilot, "gconsole run start HOSTS")
             assert not isinstance(pilot.app.screen, Prompt)
 
     async def test_read_only_console_fetches(self):

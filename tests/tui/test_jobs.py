@@ -203,7 +203,7 @@ class TestFromAJob:
         cluster.read_only = True
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await open_jobs(pilot, "x")
-            await shows(pilot, "read_only is set: stop the job")
+            await shows(pilot, "[console] read_only is true: stop the job")
         assert not any(call == "stop job" for call, _ in cluster.calls)
 
     async def test_finished_or_discovered_job_cannot_be_stopped(self):

@@ -18,7 +18,7 @@ RUNS = 20
 
 
 class TrainingJob:
-    """Four ranks on two nodes whose stacks nobody samples; each step sends 400 MB in its last third."""
+    """Four ranks on two nodes, without stack samples; each step sends 400 MB in its last third."""
 
     def __init__(self, seed=1, *, curve="nic"):
         self.store, self.at_s, self.chance, self.curve = Store(), 10_000, random.Random(seed), curve
@@ -145,7 +145,7 @@ def test_traffic_of_a_node_that_two_jobs_share_shows_nothing(before_s):
 
 
 @pytest.mark.parametrize("curve", ["nic", "nvlink"])
-def test_job_whose_steps_take_three_times_as_long_is_slow_and_nobody_is_named(curve):
+def test_job_whose_steps_take_three_times_as_long_is_slow_and_no_rank_is_named(curve):
     for seed in range(3):
         job = TrainingJob(seed, curve=curve)
         assert job.run(420) == []
@@ -200,4 +200,4 @@ def test_sequence_numbers_of_two_reads_are_progress_or_its_absence(gained, state
     assert {entry[1:3] for entry in job.states()} == {(state, "collectives")}
     assert all(entry[3].startswith(text) for entry in job.states())
     job.run(61)
-    assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}, "it says nothing of the present any more"
+    assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}, "an old read is no evidence"

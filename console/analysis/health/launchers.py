@@ -15,7 +15,7 @@ from .state import HealthState
 #: Seconds that a launcher may need before it starts a rank: to import torch from a slow file system, and for the other
 #: nodes of its job, which start one by one.
 LEAST_S: Final = 60.0
-#: Options of torchrun, accelerate and DeepSpeed, as they are compared: without dashes at the front, with `-` for `_`.
+#: Options of torchrun and accelerate, as they are compared: without dashes at the front, with `-` for `_`.
 _ENDPOINTS: Final = ("rdzv-endpoint", "master-addr", "main-process-ip")
 _PORTS: Final = ("master-port", "main-process-port")
 _NODES: Final = ("nnodes", "num-machines")

@@ -67,7 +67,7 @@ class JobTaskController(Controller):
         elif change is not None and self._app.frame.header.simulated:
             reason = "not on nodes with simulated data (SIM)"
         elif change is not None and self._control.refusal(change) is not None:
-            reason = f"read_only is set: use {instead}"
+            reason = f"[console] read_only is true: set it to false, or use {instead}"
         if reason:
             self._app.notify(reason, severity="warning", timeout=8, markup=False)
         return bool(reason)

@@ -74,7 +74,7 @@ class JobController(Controller):
         if view is None:
             return
         if self._control.refusal(Change.STOP_JOB) is not None:
-            text = f"read_only is set: stop the job with gconsole run stop HOSTS {clean(row.name)}"
+            text = f"[console] read_only is true: stop the job with gconsole run stop HOSTS {clean(row.name)}"
             self._app.notify(text, severity="warning", timeout=8, markup=False)
             return
         nodes = [line.node for line in view.lines if line.now is None or line.now.state in ACTIVE]
