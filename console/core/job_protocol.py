@@ -110,7 +110,7 @@ class NodeOrder(msgspec.Struct, frozen=True):
     master_addr: str
     master_port: int
     workdir: str | None
-    created: int  # console CLOCK_REALTIME, ns
+    created: int  # when it was planned, then when it was started, console CLOCK_REALTIME, ns
     env: dict[str, str]
     commands: tuple[Command, ...]
     gpus: tuple[str, ...] = ()  # uuids

@@ -218,6 +218,8 @@ class Fleet:
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         """Start a job on nodes; failures by node. Raises ReadOnly."""
         self._permit(Change.START_JOB)
+        now = time.time_ns()  # the plan may have waited for a confirmation, which is no runtime
+        orders = {node: msgspec.structs.replace(order, created=now) for node, order in orders.items()}
         return await job_requests.start(self.links, orders)
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
