@@ -11,6 +11,7 @@ from typing import Final
 from ...analysis.checks.result import CheckResult
 from ...core.store import Store
 from ...records import Log
+from ...text.logs import internal_error
 from ..store_snapshot import StoreSnapshot, snapshot_tables
 from .own_checks import MOST_ROWS, RULE_S, CheckCommands, OwnCheck, OwnCheckFile, default_path, evaluate_checks
 from .views import tables_for
@@ -54,21 +55,27 @@ class OwnCheckWatch:
     async def evaluate(self) -> None:
         """Make one pass."""
         checks = await asyncio.to_thread(self._file.read)
-        if self._file.trouble != self._reported:
-            self._reported = self._file.trouble
-            if self._reported:
-                which = "the checks from before stay" if checks else "no check of your own is evaluated"
-                text = f"{self._reported}; {which}"
-                self._publish(Log(source="console", severity="warning", text=text, try_="correct the file"))
+        which = "the checks from before stay" if checks else "no check of your own is evaluated"
+        self._report(self._file.trouble and f"{self._file.trouble}; {which}", "correct the file")
         names = [name for name, now in self._store.nodes.items() if now.state is not None and now.state.state == "ok"]
         wanted = {table for check in checks if check.sql for table in tables_for(check.sql)[0]}
         tables = snapshot_tables(self._store, wanted) if names else StoreSnapshot({}, {})
         self.results = await asyncio.to_thread(self._evaluate, checks, names, tables) if checks and names else {}
 
+    def _report(self, text: str, try_: str) -> None:
+        """Publish what is wrong, once as long as it stays the same; empty: nothing is."""
+        if text != self._reported:
+            self._reported = text
+            if text:
+                self._publish(Log(source="console", severity="warning", text=text, try_=try_))
+
     async def _run(self) -> None:
         await asyncio.sleep(FIRST_S)
         while True:
-            await self.evaluate()
+            try:
+                await self.evaluate()
+            except Exception as error:  # noqa: BLE001 - a bug here must not end the passes without a word
+                self._report(internal_error(error, "the checks of your own"), "")
             await asyncio.sleep(EVERY_S)
 
     def _evaluate(

@@ -138,3 +138,23 @@ def test_file_that_cannot_be_read_leaves_the_old_checks(path, monkeypatch):
     path.mkdir()
 
     assert file.read() == before != () and "checks.toml" in file.trouble
+
+
+async def test_pass_that_fails_is_a_warning_and_the_next_one_is_made(store, path, monkeypatch):
+    passes, warnings = [], []
+    is_made = asyncio.Event()
+
+    async def fails_once(watch):
+        passes.append(watch)
+        if len(passes) == 1:
+            raise KeyError("bug")
+        is_made.set()
+
+    monkeypatch.setattr(OwnCheckWatch, "evaluate", fails_once)
+    monkeypatch.setattr(own_check_watch, "FIRST_S", 0.0)
+    monkeypatch.setattr(own_check_watch, "EVERY_S", 0.0)
+    async with watching(store, path, warnings) as watch:
+        watch.start()
+        async with asyncio.timeout(DEADLINE_S):
+            await is_made.wait()
+    assert [warning.text.partition(";")[0] for warning in warnings] == ["internal error: KeyError: 'bug'"]
