@@ -43,14 +43,6 @@ MAX_EARLIER, MIN_EARLIER = 4096, 64
 _sent: "dict[tuple[int, int, str], int]" = {}
 _MAX_SENT = 4096
 VARIABLES = flight_recorder_sources.VARIABLES + nccl_ras.VARIABLES + nccl_log.VARIABLES
-#: What a child parses, by its number.
-_DUMP, _RAS, _LOG, _INSPECTOR = range(4)
-_PARSERS: "tuple[Callable[[bytes, float], Any], ...]" = (
-    lambda data, deadline: _with_unsent(data, deadline),
-    lambda data, _: nccl_ras.parse(data),
-    lambda data, _: nccl_log.parse_log(data),
-    lambda data, _: nccl_log.parse_inspector(data),
-)
 #: Of a dump: the last operation that was sent, and how many earlier ones are sent at most.
 _SINCE = struct.Struct("=qq")
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
@@ -86,7 +78,6 @@ class CollectivesReader(object):
         self._lock = threading.Lock()
         self._ras: "dict[str, ListeningSocket]" = {}  # by job
         self._thread: "threading.Thread | None" = None
-        self._parsers = limited.Parsers(_PARSERS)  # by uid of those whose input they parse
         self._logged: "list[tuple[RankRef, Mapping[str, str]]]" = []  # ranks whose environment names logs
 
     def start(self) -> None:
@@ -108,13 +99,10 @@ class CollectivesReader(object):
         ]
         for worker in workers:
             worker.start()
-        try:
-            for worker in workers:
-                worker.join(max(0.1, self._deadline - time.monotonic() + 0.5))
-            self._read_ras()
-            self._read_logs()
-        finally:
-            self._parsers.close()
+        for worker in workers:
+            worker.join(max(0.1, self._deadline - time.monotonic() + 0.5))
+        self._read_ras()
+        self._read_logs()
 
     def _work(self, queue: "list[RankRef]") -> None:
         while True:
@@ -215,7 +203,7 @@ class CollectivesReader(object):
         last = _sent.get((rank.pid, rank.start_ticks, source), -1)
         data = _SINCE.pack(last, self._most_earlier) + data
         uid = self._uid(rank.pid)
-        return check_dump(self._parsers.parse(uid, _DUMP, flight_recorder.FlightRecorderDump, data, deadline))
+        return check_dump(_PARSERS.parse(uid, _with_unsent, flight_recorder.FlightRecorderDump, data, deadline))
 
     @property
     def _most_earlier(self) -> int:
@@ -256,7 +244,7 @@ class CollectivesReader(object):
             self._post_batches([("pg_status", dict(about, **group)) for group in status.groups])
 
     def _parse_ras(self, uid: "int | None", data: bytes) -> "nccl_ras.RasStatus":
-        return check_ras(self._parsers.parse(uid, _RAS, nccl_ras.RasStatus, data, self._deadline))
+        return check_ras(_PARSERS.parse(uid, _status_of_ras, nccl_ras.RasStatus, data, self._deadline))
 
     def _read_logs(self) -> None:
         by_pid: "dict[int, RankRef]" = {}
@@ -267,9 +255,9 @@ class CollectivesReader(object):
                 return
             try:
                 file = nccl_log.read_tail(path) if pid is None else nccl_log.read_log_of(self._procfs, pid, path, uid)
-                number = _INSPECTOR if source == "inspector" else _LOG
+                function = _entries_of_inspector if source == "inspector" else _entries_of_log
                 text = file.text_for(source)
-                log = self._parsers.parse(self._uid(pid), number, nccl_log.LogEntries, text, self._deadline)
+                log = _PARSERS.parse(self._uid(pid), function, nccl_log.LogEntries, text, self._deadline)
                 self._post_tail(nccl_log.LogTail(source, check_log(log), file), by_pid)
             except ValueError as error:
                 problem = SourceError("unreadable", "%s: %s" % (path, error))
@@ -363,18 +351,6 @@ class CollectivesReader(object):
             self._post(facts[start : start + _BATCH])
 
 
-def _with_unsent(data: bytes, deadline: float) -> "FlightRecorderDump":
-    """The dump behind two numbers: the last operation that was sent, and how many earlier ones are sent at most."""
-    last, most = _SINCE.unpack_from(data)
-    dump = flight_recorder.parse(data[_SINCE.size :], deadline)
-    dump.earlier = [dict(entry, frames=None) for entry in _after(dump.earlier, last)[-most:]]
-    return dump
-
-
-def _after(entries: "list[dict[str, Any]]", last: int) -> "list[dict[str, Any]]":
-    return [entry for entry in entries if entry["record_id"] is not None and entry["record_id"] > last]
-
-
 def _queries_ras(rank: "RankRef", ranks: "Iterable[RankRef]") -> bool:
     """Whether this node queries RAS, which has the whole job anywhere: the node of rank 0 does, and, should it have
     failed, the nodes whose number is a power of two."""
@@ -387,3 +363,34 @@ def _queries_ras(rank: "RankRef", ranks: "Iterable[RankRef]") -> bool:
 
 def _patterns(value: "Any") -> "list[str]":
     return [item for item in value if isinstance(item, str)][:16] if isinstance(value, (list, tuple)) else []
+
+
+# -- in children -------------------------------------------------------------------------------------------------------
+
+
+def _with_unsent(data: bytes, deadline: float) -> "FlightRecorderDump":
+    """The dump behind two numbers: the last operation that was sent, and how many earlier ones are sent at most."""
+    last, most = _SINCE.unpack_from(data)
+    dump = flight_recorder.parse(data[_SINCE.size :], deadline)
+    dump.earlier = [dict(entry, frames=None) for entry in _after(dump.earlier, last)[-most:]]
+    return dump
+
+
+def _after(entries: "list[dict[str, Any]]", last: int) -> "list[dict[str, Any]]":
+    return [entry for entry in entries if entry["record_id"] is not None and entry["record_id"] > last]
+
+
+def _status_of_ras(data: bytes, _: float) -> "nccl_ras.RasStatus":
+    return nccl_ras.parse(data)
+
+
+def _entries_of_log(data: bytes, _: float) -> "nccl_log.LogEntries":
+    return nccl_log.parse_log(data)
+
+
+def _entries_of_inspector(data: bytes, _: float) -> "nccl_log.LogEntries":
+    return nccl_log.parse_inspector(data)
+
+
+#: Of input of each user.
+_PARSERS = limited.Parsers((_with_unsent, _status_of_ras, _entries_of_log, _entries_of_inspector))

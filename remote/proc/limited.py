@@ -1,6 +1,6 @@
 """Parses input of users in child processes without rights and with limits of memory and CPU time.
 
-`parse` starts one for large input; a `Parser` is one for all input of a user in a capture, however small.
+`parse` starts one for large input; `Parsers` keep one for each user as long as input of his comes, however small.
 """
 
 import json
@@ -28,6 +28,11 @@ MOST_MEMORY, MOST_CPU_S, MOST_S = 256 << 20, 5, 30
 MOST_RESULT = 64 << 20
 #: Seconds beyond its deadline that a child may take to notice it.
 GRACE_S = 0.5
+#: Seconds without input after which a child of `Parsers` ends, and of its life, after which another one takes over.
+IDLE_S, MOST_AGE_S = 5.0, 60.0
+#: Children of a user, and of all users: one person may have 65,536 uids. Another child of a user is started when none
+#: has become idle after `BUSY_S`.
+MOST_OF_USER, MOST_CHILDREN, BUSY_S = 4, 32, 0.05
 #: The user that a child becomes where the agent is root: one that no other process has, so that none can signal it, or
 #: `nobody` in a user namespace without these. PIDs are below 2^22.
 _UNUSED_UIDS, _OVERFLOW_UID = 0xFA000000, 65534
@@ -213,41 +218,119 @@ class Parser(object):
 
 
 class Parsers(object):
-    """Parsers of the input of several users, each with children of its own; `most` of these at a time. To be closed."""
+    """Children that parse the input of users, each that of one user. They end when they have been idle for a while.
 
-    def __init__(self, functions: "Sequence[Callable[[bytes, float], Any]]", most: int = 1) -> None:
-        self._functions, self._most = functions, most
-        self._lock = threading.Lock()
-        self._slots: "dict[Any, threading.Semaphore]" = {}
-        self._free: "dict[Any, list[Parser]]" = {}
-        self._all: "list[Parser]" = []
-        self._is_closed = False
+    A fork costs more than most parsing: each page that the agent or the child writes afterwards is copied.
+    `functions` take bytes and a deadline in time.monotonic().
+    """
 
-    def parse(self, user: "Any", number: int, kind: "type[Parsed]", data: bytes, deadline: float) -> "Parsed":
-        """As `Parser.parse`, of input of a user, by whichever of his children is free. Raises ValueError."""
-        with self._lock:
-            slots = self._slots.setdefault(user, threading.Semaphore(self._most))
-        with slots:
-            with self._lock:
-                free = self._free.setdefault(user, [])
-                if self._is_closed:
-                    raise ValueError("its capture has ended")
-                parser = free.pop() if free else Parser(self._functions)
-                if parser not in self._all:
-                    self._all.append(parser)
-            try:
-                return parser.parse(number, kind, data, deadline)
-            finally:
-                with self._lock:
-                    free.append(parser)
+    def __init__(self, functions: "Sequence[Callable[[bytes, float], Any]]", idle_s: float = IDLE_S) -> None:
+        self._functions, self._idle_s = tuple(functions), idle_s
+        self._changed = threading.Condition()
+        self._idle: "dict[Any, list[tuple[float, Parser]]]" = {}  # by user: (since when, child)
+        self._counts: "dict[Any, int]" = {}  # children by user, also the busy ones
+        self._born: "dict[Parser, float]" = {}
+        self._ender: "threading.Thread | None" = None
+
+    def parse(
+        self,
+        user: "Any",
+        function: "Callable[[bytes, float], Any]",
+        kind: "type[Parsed]",
+        data: bytes,
+        deadline: float,
+    ) -> "Parsed":
+        """What a function makes of input of a user, as `limited.parse`, in a child that is idle. Raises ValueError."""
+        number = self._functions.index(function)
+        parser = self._take(user, deadline)
+        try:
+            return parser.parse(number, kind, data, deadline)
+        finally:
+            self._give_back(user, parser)
 
     def close(self) -> None:
-        """End all children, for good."""
-        with self._lock:
-            self._is_closed = True
-            parsers = list(self._all)
-        for parser in parsers:
+        """End the children that are idle."""
+        self._end(float("inf"))
+
+    def _take(self, user: "Any", deadline: float) -> "Parser":
+        patient_until = time.monotonic() + BUSY_S
+        while True:
+            with self._changed:
+                idle = self._idle.get(user)
+                if idle:
+                    return idle.pop()[1]
+                now, count = time.monotonic(), self._counts.get(user, 0)
+                is_allowed = not count or (now >= patient_until and count < MOST_OF_USER)
+                if is_allowed and len(self._born) < MOST_CHILDREN:
+                    self._counts[user] = count + 1
+                    parser = Parser(self._functions)
+                    self._born[parser] = now
+                    return parser
+                others = [since for entries in self._idle.values() for since, _ in entries] if is_allowed else []
+                if not others:
+                    if now > deadline:
+                        raise ValueError("other input of this user took too long")
+                    latest = patient_until if now < patient_until else deadline
+                    self._changed.wait(min(latest, deadline) - now + 0.001)
+            if others:
+                self._end(min(others))
+
+    def _give_back(self, user: "Any", parser: "Parser") -> None:
+        now = time.monotonic()
+        is_old = now - self._born[parser] > MOST_AGE_S
+        if is_old:
             parser.close()
+        with self._changed:
+            if is_old:
+                self._forget(user, parser)
+            else:
+                self._idle.setdefault(user, []).append((now, parser))
+                if self._ender is None:
+                    self._ender = threading.Thread(target=self._end_idle, name="gconsole-parsers", daemon=True)
+                    self._ender.start()
+            self._changed.notify_all()
+
+    def _forget(self, user: "Any", parser: "Parser") -> None:
+        del self._born[parser]
+        self._counts[user] -= 1
+        if not self._counts[user]:
+            del self._counts[user]
+
+    def _end_idle(self) -> None:
+        while True:
+            time.sleep(self._idle_s / 4)
+            self._end(time.monotonic() - self._idle_s)
+            with self._changed:
+                if not self._counts:
+                    self._ender = None
+                    return
+
+    def _end(self, until: float) -> None:
+        """End the children that have been idle since then or before."""
+        ended: "list[Parser]" = []
+        with self._changed:
+            for user, entries in list(self._idle.items()):
+                old = [parser for since, parser in entries if since <= until]
+                for parser in old:
+                    self._forget(user, parser)
+                ended += old
+                self._idle[user] = [entry for entry in entries if entry[0] > until]
+                if not self._idle[user]:
+                    del self._idle[user]
+            self._changed.notify_all()
+        for parser in ended:
+            parser.close()
+
+
+class Values(object):
+    """An answer that is any value as JSON has it."""
+
+    def __init__(self, values: "Any") -> None:
+        self.values = values
+
+    def value(self) -> "Any":
+        """None in the answer of a child that was taken over and left it out."""
+        return vars(self).get("values")
 
 
 def _read(fd: int, size: int, deadline: "float | None") -> bytes:

@@ -17,7 +17,9 @@ from ..proc.apart import as_fields, as_text
 from ..proc.memory_readers import MemoryReaders
 from ..proc.procfs import ProcFs, printable
 from ..stacks import objects, py_spy
-from ..stacks.readers import StackReader, is_library
+from ..stacks.parsers import PARSERS
+from ..stacks.readers import StackReader
+from ..stacks.source_lines import is_library
 from .base import Sampler
 from .places import PlaceTracker, SamplingEffect
 
@@ -232,7 +234,7 @@ class WatchedSampler(Sampler):
     def _threads(self, pid: int) -> "list[py_spy.PythonThread]":
         """The threads of one process, with the variables where this round reads them. Raises StackError."""
         blobs = self._agent.blobs
-        reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
+        reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs, PARSERS)
         return reader.read(pid, PROCESS_S, frozenset(self._names if self._reads_variables else ()))[1]
 
     def _values(self, key: "ProcessKey", rank: "RankRef", read: "list[py_spy.PythonThread]") -> "Fields":

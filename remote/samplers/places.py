@@ -9,7 +9,7 @@ from collections import deque
 from ..clocks import stamps
 from ..comms.sockets import inodes_of
 from ..proc.net_tables import same_network, tcp_bytes
-from ..stacks.readers import is_standard
+from ..stacks.source_lines import is_standard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from ..agent.binaries import PY_SPY
 from ..proc.procfs import ProcFs
 from ..proc.rank_variables import NO_AUTHORITY, Claim, number
 from ..stacks import py_spy
-from ..stacks.readers import StackReader, is_library
+from ..stacks.parsers import PARSERS
+from ..stacks.readers import StackReader
+from ..stacks.source_lines import is_library
 from .base import Sampler
 
 TYPE_CHECKING = False
@@ -59,7 +61,7 @@ class SpawnedRankSampler(Sampler):
             del self._due[gone]
         blobs = self._agent.blobs
         if masters and blobs.path(PY_SPY):
-            reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
+            reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs, PARSERS)
             for key in sorted(key for key in masters if self._due.get(key, (0.0, 0.0))[0] <= now)[:MOST]:
                 self._read(reader, key, masters[key], now)
         return iter(())

@@ -1,20 +1,28 @@
 """What the arguments of a system call point to: a path, the descriptors of poll and select, a time.
 
-`read` takes it from the memory of a process, in a child if the process is of another user; `PointedTo` checks it.
+The bytes are read from the memory of the process, and parsed in a child if it is of another user; `PointedTo` checks
+the values.
 """
 
+import json
 import os
 import struct
 import time
 
+from ..proc import raw_memory
 from ..proc.apart import as_fields, as_list, as_number, as_text
+from ..proc.limited import Values
 from ..proc.procfs import printable
+from ..proc.user_files import RightsOf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any, Iterator, Sequence, Tuple
 
+    from ..proc.limited import Parsers
     from ..proc.procfs import ProcFs
+
+    Call = Tuple[str, "list[int]"]
 
 PATHS = frozenset(("openat", "newfstatat"))  # whose second argument is a path
 POLLS, SELECTS = frozenset(("poll", "ppoll")), frozenset(("select", "pselect6"))
@@ -27,6 +35,8 @@ POLLIN, POLLOUT = 0x001, 0x004  # asm-generic/poll.h; the same in epoll
 #: Descriptors of one wait, and characters of a path.
 MAX_ENDS, MAX_PATH = 32, 256
 _MAX_FDS = 1024  # FD_SETSIZE
+#: Seconds for parsing what the calls of one process point to.
+PARSE_S = 3.0
 _MAX_FD = 1 << 31
 _TIME = struct.Struct("=qq")
 
@@ -38,29 +48,67 @@ def is_read(call: str, args: "list[int]") -> bool:
     return call in PATHS or call in POLLS or call in SELECTS or (call in _TIMED and args[_TIMED[call]] != 0)
 
 
-def read(procfs: "ProcFs", pid: int, requests: "Any") -> "list[list[Any]]":
-    """[path, [[descriptor, direction]], [seconds, fraction] or None] of each [call, arguments]. Raises OSError."""
-    fd = procfs.open(pid, "mem")
-    try:
-        return [_read(fd, call, args) for call, args in requests]
-    finally:
-        procfs.release(fd)
+def places(call: str, args: "list[int]") -> "list[tuple[int, int]]":
+    """(address, size) of what the arguments of a call point to."""
+    pointers: "list[tuple[int, int]]" = []
+    if call in PATHS:
+        pointers.append((args[1], MAX_PATH))
+    elif call in POLLS:
+        pointers.append((args[0], 8 * min(args[1], _MAX_FDS)))
+    elif call in SELECTS:
+        size = (min(args[0], _MAX_FDS) + 7) // 8
+        pointers += [(args[1], size), (args[2], size)]
+    if call in _TIMED:
+        pointers.append((args[_TIMED[call]], _TIME.size))
+    return pointers
 
 
-def _read(fd: int, call: str, args: "list[int]") -> "list[Any]":
+def read(procfs: "ProcFs", pid: int, calls: "Sequence[Call]", parsers: "Parsers") -> "list[PointedTo]":
+    """What the arguments of calls of a process point to; `parsers` parse it, if it is of another user.
+
+    Raises OSError and ValueError.
+    """
+    wanted = [place for call, args in calls for place in places(call, args)]
+    user = RightsOf.of_process(procfs, pid) if os.geteuid() == 0 else None
+    if user is None or not user.is_other:
+        parsed = parse(message(calls, raw_memory.read(procfs, pid, wanted)), 0.0)
+    else:
+        sent = message(calls, raw_memory.read_apart(procfs, user.key, pid, wanted))
+        parsed = parsers.parse(user.key, parse, Values, sent, time.monotonic() + PARSE_S)
+    return [PointedTo(value) for value in as_fields(parsed.value(), len(calls))]
+
+
+def message(calls: "Sequence[Call]", data: "Sequence[bytes]") -> bytes:
+    """Calls, and the bytes at their `places`, for `parse`."""
+    head = [[call for call, _ in calls], [len(part) for part in data]]
+    return json.dumps(head).encode("ascii") + b"\n" + b"".join(data)
+
+
+def parse(sent: bytes, _: float) -> "Values":
+    """[path, [[descriptor, direction]], [seconds, fraction] or None] of each call, in a child: from the bytes that its
+    arguments point to, behind a line of the agent. Raises ValueError."""
+    head, data = sent.split(b"\n", 1)
+    calls, sizes = json.loads(head.decode("ascii"))
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(data[start : start + size])
+        start += size
+    return Values([_pointed_to(call, parts) for call in calls])
+
+
+def _pointed_to(call: str, parts: "list[bytes]") -> "list[Any]":
+    """Takes the parts of one call."""
     path, ends, instant = "", [], None  # type: tuple[str, list[list[Any]], list[int] | None]
     if call in PATHS:
-        data = _bytes(fd, args[1], MAX_PATH).partition(b"\0")[0]
-        path = printable(data.decode("utf-8", "replace"), MAX_PATH)
+        path = printable(parts.pop(0).partition(b"\0")[0].decode("utf-8", "replace"), MAX_PATH)
     elif call in POLLS:
-        ends = list(_polled(_bytes(fd, args[0], 8 * min(args[1], _MAX_FDS))))[:MAX_ENDS]
+        ends = list(_polled(parts.pop(0)))[:MAX_ENDS]
     elif call in SELECTS:
-        for direction, address in (("read", args[1]), ("write", args[2])):
-            data = _bytes(fd, address, (min(args[0], _MAX_FDS) + 7) // 8)
-            ends += [[number, direction] for number in _selected(data)]
+        for direction in ("read", "write"):
+            ends += [[number, direction] for number in _selected(parts.pop(0))]
         ends = ends[:MAX_ENDS]
     if call in _TIMED:
-        data = _bytes(fd, args[_TIMED[call]], _TIME.size)
+        data = parts.pop(0)
         instant = list(_TIME.unpack(data)) if len(data) == _TIME.size else None
     return [path, ends, instant]
 
@@ -101,14 +149,6 @@ class PointedTo(object):
             return None
         seconds: float = self._instant[0] + self._instant[1] / (1e6 if call == "select" else 1e9)
         return seconds - time.clock_gettime(clock) if is_absolute else seconds
-
-
-def _bytes(fd: int, address: int, size: int) -> bytes:
-    """As many bytes at an address as can be read; none at 0."""
-    try:
-        return os.pread(fd, size, address) if address and size > 0 else b""
-    except (OSError, OverflowError):
-        return b""
 
 
 def _polled(data: bytes) -> "Iterator[list[Any]]":

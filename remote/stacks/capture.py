@@ -18,11 +18,13 @@ from ..proc.activity import ProcessState, describe_exit, state_of
 from ..proc.apart import as_fields
 from ..proc.memory_readers import MemoryReaders
 from ..proc.procfs import GONE, ProcFs
-from . import call_memory, py_spy, task_values
+from . import py_spy, task_values
 from .capture_targets import Target, new_children, peer_targets, targets_of
 from .connections import BadEnds, connections, parse_ends
+from .parsers import PARSERS
 from .py_spy import StackError
-from .readers import SourceLines, StackReader
+from .readers import StackReader
+from .source_lines import SourceLines
 from .thread_waits import ThreadWaits, ancestors
 
 TYPE_CHECKING = False
@@ -47,8 +49,6 @@ MAX_LOCALS, MAX_NATIVE = 32, 64
 MAX_PEERS = 16
 #: Variables to read where only the tasks of event loops are wanted.
 _OF_LOOPS = frozenset(("self",))
-#: Children that parse the stacks of one user.
-MAX_PARSERS, PER_PARSER = 4, 16
 #: Jobs of whose living ranks the end of the output is wanted, per request.
 MAX_OUTPUTS = 256
 
@@ -135,25 +135,21 @@ class Capture(object):
         if request.only is None:
             self.targets += new_children(self._procfs, seen.ranks if seen is not None else (), self.targets, pids)
         self.targets += peer_targets(self._procfs, request, self.targets)
-        self._parsers = py_spy.output_parsers(min(MAX_PARSERS, 1 + len(self.targets) // PER_PARSER))
-        self._reader = StackReader(self._blob, lacking, self._procfs, self._parsers)
-        self._memory = MemoryReaders(
-            self._procfs, (call_memory.read, task_values.read), [target.pid for target in self.targets]
-        )
+        self._stacks = StackReader(self._blob, lacking, self._procfs, PARSERS)
+        self._memory = MemoryReaders(self._procfs, (task_values.read,), [target.pid for target in self.targets])
         self._waits: "ThreadWaits | None" = None
         self._captured_ranks = [rank for rank in ranks if jobs is None or rank.job in jobs]
         self._paths: "dict[tuple[Frame, ...], int]" = {}  # frames → number of the path, which has been sent
         self._counts: "dict[str, int]" = {}
         self._stopped_since = 0
         self._collectives: "CollectivesReader | None" = None
-        self._sources = SourceLines(self._procfs)
+        self._sources = SourceLines(self._procfs, PARSERS)
 
     def run(self) -> "Fields":
         """Take all samples. Returns {"ranks", "processes", "samples", "statuses", "spread_ns", "stopped_since"}."""
         try:
             return self._run()
         finally:
-            self._parsers.close()
             self._memory.close()
 
     def _run(self) -> "Fields":
@@ -171,7 +167,7 @@ class Capture(object):
             if is_last:
                 self._start_collectives()
             # in the first and the last sample: progress is the difference
-            self._waits = ThreadWaits(self._procfs, self._pids, self._memory) if is_last or number == 0 else None
+            self._waits = ThreadWaits(self._procfs, self._pids, PARSERS) if is_last or number == 0 else None
             self._read_all(number, slot)
         self._post_connections()
         self._read_native(len(spreads))
@@ -199,7 +195,7 @@ class Capture(object):
     def _post_connections(self) -> None:
         ends = self.request.sockets
         if ends:
-            waits = self._waits or ThreadWaits(self._procfs, self._pids)
+            waits = self._waits or ThreadWaits(self._procfs, self._pids, PARSERS)
             records = connections(ends, self._pids, self._procfs, waits.holders)
             self._post([("connection", dict(record, capture=self.request.id)) for record in records])
 
@@ -314,9 +310,7 @@ class Capture(object):
             record = dict(target.fields, capture=self.request.id, sample=number, native=True, **state.fields(None))
             began = stamps.realtime_ns()
             try:
-                threads = py_spy.read_native(
-                    self._blob, target.pid, self.request.deadline - time.monotonic(), self._parsers
-                )
+                threads = py_spy.read_native(self._blob, target.pid, self.request.deadline - time.monotonic(), PARSERS)
             except StackError as error:
                 self._post_failure(record, error)
                 continue
@@ -335,7 +329,7 @@ class Capture(object):
         began = stamps.realtime_ns()
         try:
             names = self.request.locals or (_OF_LOOPS if self._wants_tasks(target) else frozenset())
-            engine, threads = self._reader.read(target.pid, min(PROCESS_TIMEOUT_S, left), names)
+            engine, threads = self._stacks.read(target.pid, min(PROCESS_TIMEOUT_S, left), names)
         except StackError as error:
             raise self._refine(target, error)
         facts: "Fields" = {"began": began, "ended": stamps.realtime_ns(), "engine": engine}

@@ -6,8 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Sequence
 
-#: Lines of a loop that only waits, and lines above the current one among which its head is searched.
-MAX_BODY, MAX_ABOVE = 16, 40
+#: Lines of a loop that only waits, lines above the current one among which its head is searched, and lines below the
+#: head that are looked at.
+MAX_BODY, MAX_ABOVE, MAX_BELOW = 16, 40, 48
 _INDENT = re.compile(r"[ \t]*")
 _FUNCTION = re.compile(r"\s*(async\s+def|def|class)\b")
 _HEAD = re.compile(r"\s*(while|for|async\s+for)\b(.*)")
@@ -59,7 +60,7 @@ def _head(lines: "Sequence[str]", index: int) -> "int | None":
 
 def _body(lines: "Sequence[str]", head: int) -> "list[str]":
     depth, body = _depth(lines[head]), []
-    for line in lines[head + 1 : head + 3 * MAX_BODY]:
+    for line in lines[head + 1 : head + MAX_BELOW]:
         if line.strip() and _depth(line) <= depth:
             break
         if line.strip() and not line.lstrip().startswith("#"):

@@ -235,11 +235,6 @@ def _plain(value: "Any") -> "Any":
 PARSERS: "dict[str, Callable[[bytes, int, frozenset[str]], list[PythonThread]]]" = {}
 
 
-def output_parsers(most: int) -> "limited.Parsers":
-    """Children that parse output about processes of other users, `most` for each user."""
-    return limited.Parsers((lambda data, _: _parse_headed(data),), most)
-
-
 def _parsed(
     tool: str,
     pid: int,
@@ -255,13 +250,13 @@ def _parsed(
         return PARSERS[tool](out, pid, names)
     data = json.dumps([tool, pid, sorted(names)]).encode("ascii") + b"\n" + out
     if parsers is None or user is None:
-        return limited.parse(ThreadValues, _parse_headed, data, True).threads()
-    return parsers.parse(user.key, 0, ThreadValues, data, deadline).threads()
+        return limited.parse(ThreadValues, lambda data: parse_output(data, deadline), data, True).threads()
+    return parsers.parse(user.key, parse_output, ThreadValues, data, deadline).threads()
 
 
-def _parse_headed(data: bytes) -> "ThreadValues":
+def parse_output(data: bytes, _: float) -> "ThreadValues":
     """In a child: output behind a line of the agent. Raises ValueError."""
-    head, _, out = data.partition(b"\n")
+    head, out = data.split(b"\n", 1)
     tool, pid, names = json.loads(head.decode("ascii"))
     return ThreadValues(PARSERS[tool](out, pid, frozenset(names)))
 

@@ -12,10 +12,8 @@ import time
 from itertools import islice
 
 from ..proc.activity import parse_syscall, pids_below
-from ..proc.apart import as_fields
 from ..proc.cgroups import Cgroups
 from ..proc.last_run import LastRuns
-from ..proc.memory_readers import MemoryReaders
 from ..proc.net_tables import LISTENS, same_network, tcp_bytes, tcp_sockets, unix_peers
 from ..proc.procfs import GONE, printable
 from . import call_memory, file_locks
@@ -25,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator, Sequence, Tuple
 
+    from ..proc.limited import Parsers
     from ..proc.net_tables import TcpSocket
     from ..proc.procfs import ProcFs
 
@@ -146,12 +145,11 @@ class SocketTables(object):
 class ThreadWaits(object):
     """Reads what threads wait for, for one sample of a capture. `pids`: the processes that may hold the other ends.
 
-    `memory` reads what the arguments of their system calls point to.
+    `parsers` parse what the arguments of their system calls point to.
     """
 
-    def __init__(self, procfs: "ProcFs", pids: "Iterable[int]", memory: "MemoryReaders | None" = None) -> None:
-        self._procfs = procfs
-        self._memory = memory or MemoryReaders(procfs, (call_memory.read,))
+    def __init__(self, procfs: "ProcFs", pids: "Iterable[int]", parsers: "Parsers") -> None:
+        self._procfs, self._parsers = procfs, parsers
         self.holders = Holders(procfs, pids)
         self._tables = SocketTables(procfs)
         self._last_runs = LastRuns(procfs)
@@ -274,11 +272,11 @@ class ThreadWaits(object):
         needed = [index for index, call in enumerate(calls) if call is not None and is_read(*call)][:_MAX_CALLS]
         if needed:
             try:
-                values = self._memory.read(pid, call_memory.read, [list(calls[index] or ()) for index in needed])
-                checked = [call_memory.PointedTo(value) for value in as_fields(values, len(needed))]
-            except (OSError, ValueError):
+                wanted = [calls[index] or ("", []) for index in needed]
+                pointed = call_memory.read(self._procfs, pid, wanted, self._parsers)
+            except (OSError, KeyError, ValueError):
                 return memories
-            for index, memory in zip(needed, checked):  # noqa: B905
+            for index, memory in zip(needed, pointed):  # noqa: B905
                 memories[index] = memory
         return memories
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gconsole_remote.agent.requests import RequestError
-from gconsole_remote.proc import programs
+from gconsole_remote.proc import programs, raw_memory
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers import locals as watched
 from gconsole_remote.stacks import call_memory, evaluate, objects, task_values, tasks
@@ -67,7 +67,7 @@ def read_objects(data: bytes) -> None:
         values, _ = watched.checked(_sent(watched.read_values(procfs, PID, [NAMES, head["threads"]])), NAMES)
         assert all(len(str(value)) <= 40 for value in values.values())
     if "call" in head:
-        pointed = call_memory.PointedTo(_sent(call_memory.read(procfs, PID, [head["call"]]))[0])
+        pointed = call_memory.PointedTo(_sent(call_memory.parse(_pointed_bytes(procfs, head["call"]), 0.0).value())[0])
         pointed.time_left_s(*head["call"])
         assert pointed.path.isprintable()
     if "result" in head:
@@ -76,6 +76,10 @@ def read_objects(data: bytes) -> None:
     if "maps" in head:
         with contextlib.suppress(RequestError):
             evaluate._addresses(_answering(evaluate.read_addresses, procfs), PID)
+
+
+def _pointed_bytes(procfs: ProcFs, call: Any) -> bytes:
+    return call_memory.message([call], raw_memory.read(procfs, PID, call_memory.places(*call)))
 
 
 def _answering(read: Callable[..., Any], procfs: ProcFs) -> Any:

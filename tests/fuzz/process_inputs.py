@@ -27,7 +27,7 @@ from gconsole_remote.proc import apart, limited
 from gconsole_remote.proc.environ import EnvironReader, LiveEnviron
 from gconsole_remote.proc.process_reader import ProcessReader
 from gconsole_remote.samplers import locals as watched
-from gconsole_remote.stacks import call_memory, evaluate, profile, py_spy, task_values
+from gconsole_remote.stacks import call_memory, evaluate, profile, py_spy, source_lines, task_values
 
 from .places import MemoryProcFs, folder_with
 
@@ -175,8 +175,27 @@ def profile_seeds() -> list[bytes]:
 
 
 #: name → (what, reader, seeds), for `targets.TARGETS`.
+SOURCE = b"""\x05def train():
+    while not ready():
+        time.sleep(1)
+\tif done: break
+    for batch in data:
+        loss.backward()
+"""
+
+
+def read_source(data: bytes) -> None:
+    """A source file, behind a byte that is the number of one of the lines to show."""
+    wanted = [*data[:1], 1, 2, 3]
+    answer = source_lines.parse(json.dumps(wanted).encode() + b"\n" + data[1:], 0.0).value()
+    for place in json.loads(json.dumps(answer)):
+        for text in source_lines.checked(place):
+            assert text is None or (text.isprintable() and len(text) <= 160)
+
+
 PROCESS_INPUTS: dict[str, tuple[str, Callable[[bytes], None], Callable[[], list[bytes]]]] = {
     "memory": ("memory and maps of a process", read_memory, memory_seeds),
     "child": ("answers of children of the agent", read_child, child_seeds),
+    "source": ("source files of a process", read_source, lambda: [SOURCE, SOURCE.replace(b"\n", b"\r"), b"\x01"]),
     "profile": ("profiles and traces of other tools", read_profile, profile_seeds),
 }

@@ -23,7 +23,8 @@ from gconsole_remote.proc import apart, limited, user_files
 from gconsole_remote.proc.process_reader import ProcessReader, Request
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import ProcessSampler
-from gconsole_remote.stacks.readers import SourceLines
+from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.source_lines import SourceLines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as which the agent runs")
 VARIABLES = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.1.2.3", "MASTER_PORT": "29500"}
@@ -62,9 +63,9 @@ def test_source_in_proc_of_another_process_leaves_no_line() -> None:
     """The rights of a user do not include those of tracing, which open the maps of any process."""
     with rank_of(0) as other, rank_of(ATTACKER) as pid:
         frames = [("step", f"/proc/{other}/maps", 1, False)]
-        assert "source" not in SourceLines(ProcFs()).encode_frames(pid, frames)[0]
+        assert "source" not in SourceLines(ProcFs(), PARSERS).encode_frames(pid, frames)[0]
         own = [("step", f"/proc/{pid}/maps", 1, False)]
-        assert "source" in SourceLines(ProcFs()).encode_frames(pid, own)[0]
+        assert "source" in SourceLines(ProcFs(), PARSERS).encode_frames(pid, own)[0]
         with pytest.raises(PermissionError), user_files.RightsOf.of_process(ProcFs(), pid):
             user_files.open_regular(ProcFs(), pid, f"/proc/{other}/maps")
     assert Path("/proc/1/status").read_text(), "the thread has its capabilities again"
@@ -132,6 +133,11 @@ def test_thousands_of_uids_of_one_user_do_not_start_as_many_children(
     assert len(calls) == 4 + -(-296 // apart.BATCH)
 
 
+def first_line(pid: int, file: str) -> str | None:
+    [frame] = SourceLines(ProcFs(), PARSERS).encode_frames(pid, [("step", file, 1, False)])
+    return frame.get("source")
+
+
 def test_source_swapped_for_a_link_a_pipe_and_a_device_is_never_that_of_root(open_folder: Path) -> None:
     secret = open_folder.parent / "secret"
     secret.write_text("root's secret\n")
@@ -148,7 +154,7 @@ while True:
         os.rename("x", "train.py")
 """
     with started(["/usr/bin/python3", "-c", script], user=ATTACKER, group=ATTACKER) as race, rank_of(ATTACKER) as pid:
-        read = {SourceLines(ProcFs())._line(pid, str(source), 1) for _ in range(400)}
+        read = {first_line(pid, str(source)) for _ in range(400)}
         assert race.poll() is None
     assert read <= {"own", None}
 

@@ -22,7 +22,8 @@ from gconsole_remote.proc.output_files import NoOutput, OutputFiles
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.proc.user_files import RightsOf, open_regular
 from gconsole_remote.stacks import pystack
-from gconsole_remote.stacks.readers import SourceLines
+from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.source_lines import SourceLines
 
 SOMEBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as another user")
@@ -146,9 +147,9 @@ def test_source_file_that_its_process_may_not_read_leaves_no_line(open_folder: P
     secret.chmod(0o600)
     own.write_text("step()\n")
     with sleeper_of(SOMEBODY) as pid:
-        frames = SourceLines(ProcFs()).encode_frames(pid, [("f", str(secret), 1, False)])
+        frames = SourceLines(ProcFs(), PARSERS).encode_frames(pid, [("f", str(secret), 1, False)])
         assert "source" not in frames[0]
-        frames = SourceLines(ProcFs()).encode_frames(pid, [("f", str(own), 1, False)])
+        frames = SourceLines(ProcFs(), PARSERS).encode_frames(pid, [("f", str(own), 1, False)])
         assert frames[0]["source"] == "step()"
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "unit/remote"))
 from live_ranks import Blobs, Ranks, capture, main_thread
 
-from gconsole_remote.proc import limited
+from gconsole_remote.proc import limited, raw_memory
 from gconsole_remote.proc.memory_readers import MemoryReaders
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers import locals as watched
@@ -69,14 +70,17 @@ def process_of(uid: int, code: str = READY + "time.sleep(600)") -> Iterator[subp
 
 @pytest.fixture
 def memory_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of memory and maps that this very process reads from now on; its children have a list of their own."""
+    """Paths of memory and maps that this very process reads from now on; its children have a list of their own.
+
+    Without the bytes that arguments of system calls point to, which it reads for a child.
+    """
     paths: list[str] = []
     for name in ("read", "pread"):
         original = getattr(os, name)
 
         def noted(fd: int, *args: int, original: Any = original) -> bytes:
             path = str(Path(f"/proc/self/fd/{fd}").readlink())
-            if path.endswith(("/mem", "/maps")):
+            if path.endswith(("/mem", "/maps")) and threading.current_thread().name != "gconsole-memory":
                 paths.append(path)
             return original(fd, *args)  # type: ignore[no-any-return]
 
@@ -91,14 +95,19 @@ def seen(process: subprocess.Popen[str]) -> Any:
 
 
 @pytest.mark.parametrize("uid", [VICTIM, 0])
-def test_tasks_and_what_a_call_points_to_are_read_in_children(memory_read: list[str], uid: int) -> None:
+def test_tasks_and_what_a_call_points_to_are_parsed_in_children(
+    memory_read: list[str], uid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    pointed_to = call_memory._pointed_to
+    monkeypatch.setattr(call_memory, "_pointed_to", lambda *args: [parsed.append(1), pointed_to(*args)][1])
     with process_of(uid, LOOP) as process:
         _, records = capture(seen(process), tasks=True)
         stack: Any = main_thread(records)
     assert [task.name for task in stack.tasks if task.name == "other"] == ["other"]
     assert [(target.kind, target.direction) for target in stack.waits_for] == [("pipe", "read")]
     assert 500 < stack.thread_wakes_in_s <= 600
-    assert bool(memory_read) is (uid == 0)
+    assert bool(memory_read) is bool(parsed) is (uid == 0)
 
 
 @pytest.mark.parametrize("uid", [VICTIM, 0])
@@ -306,6 +315,28 @@ def test_texts_of_a_child_that_was_taken_over_are_made_printable() -> None:
     assert watched.checked([{"a": "\x1b"}, "\x07"], ["a"]) == ({"a": " "}, " ")
 
 
+def test_memory_that_never_answers_leaves_one_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As memory that is mapped from a file system of its user; userfaultfd(2) does not stop a read of /proc/PID/mem."""
+    answers, read = threading.Event(), raw_memory.read
+    monkeypatch.setattr(raw_memory, "MOST_S", 0.2)
+    with process_of(ATTACKER) as hostile, process_of(ATTACKER) as second, process_of(VICTIM) as rank:
+
+        def hangs(procfs: ProcFs, pid: int, places: Any) -> list[bytes]:
+            return [] if pid == hostile.pid and not answers.wait(600) else read(procfs, pid, places)
+
+        monkeypatch.setattr(raw_memory, "read", hangs)
+        for pid in (hostile.pid, second.pid):
+            with pytest.raises(OSError, match="does not answer"):
+                raw_memory.read_apart(ProcFs(), ATTACKER, pid, [(0, 16)])
+        assert len(raw_memory._left) == 1
+        assert raw_memory.read_apart(ProcFs(), VICTIM, rank.pid, [(0, 16)]) == [b""]
+        answers.set()
+        for thread in list(raw_memory._left):
+            thread.join(30)
+        assert raw_memory.read_apart(ProcFs(), ATTACKER, second.pid, [(0, 16)]) == [b""], "and is tried again"
+    assert raw_memory._left == {}
+
+
 def test_no_attribute_of_an_answer_hides_a_method() -> None:
     class Kind:
         def threads(self) -> None: ...
@@ -322,11 +353,6 @@ def test_reader_that_is_late_starts_no_child() -> None:
         for process in (first, second):
             with pytest.raises(ValueError, match="ended"):
                 memory.read(process.pid, able)
-    parsers = limited.Parsers([lambda data, _: SimpleNamespace(size=len(data))])
-    assert parsers.parse("user", 0, SimpleNamespace, b"xyz", time.monotonic() + 20).size == 3
-    parsers.close()
-    with pytest.raises(ValueError, match="ended"):
-        parsers.parse("user", 0, SimpleNamespace, b"xyz", time.monotonic() + 20)
 
 
 def test_captures_end_their_children(monkeypatch: pytest.MonkeyPatch) -> None:

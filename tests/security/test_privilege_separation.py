@@ -22,8 +22,9 @@ from gconsole_remote.proc.process_table import ProcessTable
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import ProcessSampler
 from gconsole_remote.samplers.settings import SettingSampler
-from gconsole_remote.stacks import py_spy
-from gconsole_remote.stacks.readers import SourceLines
+from gconsole_remote.stacks import py_spy, source_lines
+from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.source_lines import SourceLines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as which the agent runs")
 ATTACKER, VICTIM = 65_533, 65_534
@@ -233,16 +234,18 @@ def test_threads_of_a_child_that_was_taken_over_are_refused(place: tuple[int, ..
         answer.threads()
 
 
-def test_sources_and_ends_of_outputs_of_another_user_are_read_in_children(
-    tmp_path: Path, read_by_agent: list[str]
+def test_sources_and_ends_of_outputs_of_another_user_are_parsed_in_children(
+    tmp_path: Path, read_by_agent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    parsed: list[int] = []
+    monkeypatch.setattr(source_lines, "poll_loop", lambda *_: parsed.append(1))
     for folder in (tmp_path, *tmp_path.parents):
         folder.chmod(folder.stat().st_mode | 0o111)
     source, output = tmp_path / "train.py", tmp_path / "output"
     source.write_text("import torch\n  loss.backward()  \n")
     output.write_text("begin\nTraceback\n")
     with rank_of(VICTIM) as pid:
-        lines = SourceLines(ProcFs())
+        lines = SourceLines(ProcFs(), PARSERS)
         frames = [("step", str(source), 2, False)]
         assert [frame["source"] for frame in lines.encode_frames(pid, frames)] == ["loss.backward()"]
     file = OutputFile(os.open(output, os.O_RDONLY), str(output))
@@ -250,4 +253,5 @@ def test_sources_and_ends_of_outputs_of_another_user_are_read_in_children(
         assert file.tail(16, 12) == "Traceback\n"
     finally:
         os.close(file.fd)
-    assert [path for path in read_by_agent if path.startswith(str(tmp_path))] == []
+    assert [path for path in read_by_agent if path.startswith(str(tmp_path))] == [str(source)], "bytes for the child"
+    assert parsed == []

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import RankRef
 from gconsole_remote.stacks import capture, py_spy
-from gconsole_remote.stacks.readers import SourceLines
+from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.source_lines import SourceLines
 
 
 def test_permission_remedy_depends_on_uid_and_ptrace_scope(monkeypatch):
@@ -62,7 +63,7 @@ def test_any_py_spy_output_is_parsed_into_threads_or_rejected(output):
     except ValueError:
         return
     maker = capture.Capture.__new__(capture.Capture)
-    maker._paths, maker._sources = {}, SourceLines(ProcFs())
+    maker._paths, maker._sources = {}, SourceLines(ProcFs(), PARSERS)
     maker.request = capture.CaptureRequest({"id": "c", "at": 0, "deadline": 1})
     me = capture.Target(RankRef({
         "job": "j", "attempt": 0, "rank": 0, "local_rank": 0, "pid": os.getpid(), "start_ticks": 1, "gpu": None,

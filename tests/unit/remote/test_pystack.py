@@ -14,6 +14,7 @@ from live_ranks import Blobs, Ranks, capture, main_thread
 from gconsole_remote.proc import programs
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import py_spy, pystack, readers
+from gconsole_remote.stacks.parsers import PARSERS
 
 LOOP = """
 import sys, threading, time
@@ -112,7 +113,7 @@ def test_without_pystack_the_reason_and_an_install_hint_are_reported(ranks, old_
 )  # fmt: skip
 def test_py_spy_error_is_refined_by_the_python_version_of_the_process(proc, name, error_text, status):
     proc.process(41, "/opt/bin/x train.py", exe=f"/opt/nowhere/bin/{name}")
-    made = readers.StackReader("/nonexistent", None, ProcFs(str(proc.root)))
+    made = readers.StackReader("/nonexistent", None, ProcFs(str(proc.root)), PARSERS)
     known = made._refine(41, py_spy.classify_error(f"Error: {error_text}", 1))
     assert known.status == status
     assert ("pip install pystack" in known.try_) == (status == "unsupported_python")

@@ -8,7 +8,8 @@ import time
 from live_ranks import LOCK, READY, SLEEP, capture, main_thread
 
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.stacks import py_spy, readers
+from gconsole_remote.stacks import py_spy, source_lines
+from gconsole_remote.stacks.parsers import PARSERS
 
 CALLS = READY + (
     "import time\ndef recv(src, secret='s3'):\n    time.sleep(600)\ndef send(src):\n    recv(src + 1)\nsend(1)\n"
@@ -94,14 +95,14 @@ def test_loops_around_the_calls_of_a_job_are_read_for_outer_calls_too(tmp_path):
         "def train():\n    while goes_on:\n        step()\n        sleep(1)\n\ndef step():\n    reduce()\n"
     )
     calls = [("train", str(script), 3, False), ("step", str(script), 7, False), ("reduce", "<string>", 1, False)]
-    frames = readers.SourceLines(ProcFs()).encode_frames(os.getpid(), calls)
+    frames = source_lines.SourceLines(ProcFs(), PARSERS).encode_frames(os.getpid(), calls)
     assert [frame.get("loop") for frame in frames] == ["while goes_on:", None, None]
 
 
 def test_hanging_file_system_delays_the_source_reader_only_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers.SourceLines, "_lines_of", lambda self, pid, file: time.sleep(60))
-    monkeypatch.setattr(readers, "READ_TIMEOUT_S", 0.05)
-    reader = readers.SourceLines(ProcFs())
+    monkeypatch.setattr(source_lines.SourceLines, "_content_of", lambda self, pid, file: time.sleep(60))
+    monkeypatch.setattr(source_lines, "READ_TIMEOUT_S", 0.05)
+    reader = source_lines.SourceLines(ProcFs(), PARSERS)
     began = time.monotonic()
     frames = [(f"f{number}", f"/x/{number}.py", 1, False) for number in range(9)]
     for frame in frames:

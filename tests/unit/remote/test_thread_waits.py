@@ -15,6 +15,7 @@ from gconsole_remote.proc.activity import parse_syscall
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import connections
 from gconsole_remote.stacks.capture import BadCaptureRequest
+from gconsole_remote.stacks.parsers import PARSERS
 from gconsole_remote.stacks.thread_waits import ThreadWaits, ancestors
 
 #: Listens; the next two accept and never send, or never accept.
@@ -84,12 +85,12 @@ def test_threads_that_are_not_read_as_python_threads_show_the_sockets_of_a_libra
     ranks.python(SILENT.format(port=port), until="S")
     wait = "import threading, time\nthreading.Thread(target=c.recv, args=(1,)).start()\ntime.sleep(600)"
     process = ranks.python(client(port, wait), until="S")
-    waits = ThreadWaits(ProcFs(), [process.pid for process in ranks.processes])
+    waits = ThreadWaits(ProcFs(), [process.pid for process in ranks.processes], PARSERS)
     deadline = time.monotonic() + 30
     while not (targets := waits.native_waits(process.pid, [process.pid])):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-        waits = ThreadWaits(ProcFs(), [process.pid for process in ranks.processes])
+        waits = ThreadWaits(ProcFs(), [process.pid for process in ranks.processes], PARSERS)
     assert [(target["kind"], target["pids"]) for target in targets] == [("tcp", [ranks.processes[0].pid])]
     threads = [int(path.name) for path in Path(f"/proc/{process.pid}/task").iterdir()]
     assert waits.native_waits(process.pid, threads) == []
@@ -310,7 +311,7 @@ def test_pipe_from_the_parent_leads_to_the_parent_although_it_is_no_rank(ranks):
     procfs = ProcFs()
     deadline = time.monotonic() + 30
     while True:
-        waits = ThreadWaits(procfs, [child, *ancestors(procfs, [child])])
+        waits = ThreadWaits(procfs, [child, *ancestors(procfs, [child])], PARSERS)
         targets = waits.fields(child, [child], time.monotonic())[0].get("waits_for") or [{}]
         if targets[0].get("kind") == "pipe":
             break
