@@ -70,6 +70,7 @@ def pages() -> dict[str, str]:
         "reference/exit-codes.md": exit_codes_page(),
         "reference/keys.md": keys_page(),
         "reference/http.md": http_page(),
+        "reference/json.md": json_page(),
     }
 
 
@@ -211,6 +212,31 @@ def http_page() -> str:
         "In a browser, the token is the password of any user name. `/openapi.json` describes requests and answers.\n\n"
         + _table(("operation", "meaning"), rows)
     )
+
+
+def json_page() -> str:
+    """`reference/json.md`: what every command prints with `--json`."""
+    documents = importlib.import_module("gconsole.cli.json_documents")
+    parts = [
+        "# JSON output\n\nEvery command that prints something takes `--json`; the document goes to stdout, progress and"
+        " warnings to stderr, and exit codes stay the same. An unknown value is `null`. Secrets are hidden. The number"
+        " in `schema` changes when a key is removed or gets another meaning; new keys may be added without that."
+        " `gconsole schema` prints the JSON schema of records, reports, topologies, exported sessions, and of the"
+        " documents below.\n",
+        _table(("command", "prints"), ((f"`{name}`", text) for name, text in documents.PRINTED.items())),
+    ]
+    pattern = re.compile(r"^    (\w+): ([^#=\n]*?)(?: = .*?)?(?:  # (.*))?$", re.MULTILINE)
+    for document in documents.DOCUMENTS:
+        rows = pattern.findall(inspect.getsource(document))
+        fields = [(f"`{name}`", f"`{kind}`", meaning) for name, kind, meaning in rows if name != "schema"]
+        for part in (getattr(documents, word, None) for row in rows for word in re.findall(r"\w+", row[1])):
+            if inspect.isclass(part):
+                inner = pattern.findall(inspect.getsource(part))
+                fields += [(f"`{part.__name__}.{name}`", f"`{kind}`", meaning) for name, kind, meaning in inner]
+        title = re.search(r'schema: Literal\["(.*?)"\]', inspect.getsource(document))
+        head = f"## {title[1] if title else ''}\n\n{_paragraphs(document.__doc__)}\n\n"
+        parts.append(head + _table(("key", "type", "meaning"), fields))
+    return "\n".join(parts)
 
 
 def man_page() -> str:

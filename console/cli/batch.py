@@ -14,6 +14,7 @@ from .options import (
     capturing,
     duration_option,
     fail_on_option,
+    report_output,
     selecting,
     selection_of,
     stack_format,
@@ -22,6 +23,7 @@ from .options import (
 )
 
 _report_option = click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - = stdout.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON: same as -o -.")
 
 
 @click.command()
@@ -50,12 +52,13 @@ _report_option = click.option("-o", "--output", metavar="FILE", help="Write the 
 @stack_format
 @selecting
 @capturing
+@_json_option
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
     records: Path | None, session: str | None, source: Path | None, fail_on: tuple[str, ...], clocks: bool, skew: bool,
     metrics: str, capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None,
     names: str | None, jobs: tuple[str, ...], ranks: str | None, processes: tuple[str, ...], flight_pipe: bool,
-    form: str | None, threads: str, granularity: str,
+    form: str | None, threads: str, granularity: str, as_json: bool,
 ) -> int:  # fmt: skip
     """Run headless: progress on stderr, summary on stdout, report with -o, exit code.
 
@@ -71,6 +74,7 @@ def batch(
     gconsole batch hosts.toml --for 10m --diagnose --record hang-17
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
+    output = report_output(output, as_json)
     if skew and source is not None:
         raise click.UsageError("--skew requires live nodes; --from reports recorded skew by default")
     capture, clocks = capture or (skew and not diagnose), clocks or skew
@@ -130,9 +134,10 @@ def batch(
 )
 @stack_format
 @fail_on_option
+@_json_option
 def diagnose(
     source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: tuple[str, ...], form: str | None,
-    threads: str, granularity: str,
+    threads: str, granularity: str, as_json: bool,
 ) -> int:  # fmt: skip
     """Find why a job hung or died, from a session, an NDJSON recording, or a folder of logs and dumps.
 
@@ -155,6 +160,7 @@ def diagnose(
     """
     from .output import run_from_file, run_from_folder, session_of
 
+    output = report_output(output, as_json)
     stacks = wanted_stacks(form, threads, granularity, output)
     if session_of(source) is None and source.is_dir():
         return run_from_folder(source, models, output=output, quiet=quiet, fail_on=fail_on, stacks=stacks)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from ..records import Severity
-from .options import InputPath, duration_option, json_option, load_target, target
+from .options import InputPath, duration_option, load_target, target
 from .terminal import print_text
 
 if TYPE_CHECKING:
@@ -22,9 +22,10 @@ LATE_S = 2.0
 
 def _print_table(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
     if is_set:
-        from ..monitor.node_checks import table_text
+        from ..monitor.node_checks import table_json, table_text
 
-        print_text(table_text())
+        as_json = context.params["as_json"]
+        print_text(table_json() if as_json else table_text(), is_document=as_json)
         context.exit()
 
 
@@ -41,8 +42,8 @@ def _print_table(context: click.Context, parameter: click.Parameter, is_set: boo
     metavar="FILE",
     help="Checks of your own in TOML, - = stdin.  [default: checks.toml in the configuration folder]",
 )
-@json_option
-@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_print_table,
+@click.option("--json", "as_json", is_flag=True, is_eager=True, help="Print JSON.")  # before --list, which reads it
+@click.option("--list", is_flag=True, expose_value=False, callback=_print_table,
               help="Print the table of checks and exit; connects to no node.")  # fmt: skip
 def check(
     target: str, overrides: tuple[str, ...], for_s: float, fail_on: str, path: Path | None, as_json: bool

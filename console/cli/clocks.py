@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..text.sanitize import printable_lines
-from .options import InputPath, duration_option, load_target, session_or_file, sessions_folder, target, usage_errors
-from .terminal import print_text
+from .options import (
+    InputPath,
+    duration_option,
+    json_option,
+    load_target,
+    session_or_file,
+    sessions_folder,
+    target,
+    usage_errors,
+)
+from .terminal import print_result
 
 if TYPE_CHECKING:
     from ..session.export.foreign_traces import AppliedTrace
@@ -82,9 +90,11 @@ def clocks(
 )  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Merged trace; - = stdout.  [default: merged.json]")
 @sessions_folder
+@json_option
 def apply_clocks(
-    paths: tuple[Path, ...], session: str, nodes: tuple[str, ...], clock: Any, output: str | None, folder: Path
-) -> int:
+    paths: tuple[Path, ...], session: str, nodes: tuple[str, ...], clock: Any, output: str | None, folder: Path,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Put Chrome, Kineto or Perfetto traces (JSON) of several nodes on the common clock, as one trace.
 
     Each trace keeps its processes, labelled with rank, node and error bound; a counter shows the bound over time.
@@ -99,6 +109,9 @@ def apply_clocks(
     from ..session.export import foreign_traces
     from ..text.atomic_files import open_replacement
 
+    if as_json and output == "-":
+        raise click.UsageError("--json writes to stdout; write the trace to a file: -o FILE")
+    output = output or "merged.json"
     if len(nodes) not in (0, 1, len(paths)):
         raise click.BadParameter(f"{len(nodes)} nodes for {len(paths)} traces", param_hint="--node")
     named = [nodes[0] if len(nodes) == 1 else nodes[index] if nodes else None for index in range(len(paths))]
@@ -109,10 +122,16 @@ def apply_clocks(
         if output == "-":
             applied = foreign_traces.write_merged(traces, common, sys.stdout.buffer)
         else:
-            with open_replacement(Path(output or "merged.json")) as file:
+            with open_replacement(Path(output)) as file:
                 applied = foreign_traces.write_merged(traces, common, file)
-    for done in applied:
-        print_text(printable_lines(_line(done)), err=True)
+    from .json_documents import AppliedClocks, TraceOnClock
+
+    traces_on_clock = tuple(
+        TraceOnClock(str(done.path), done.node, done.rank, done.events, done.begin_ns, done.end_ns, done.bound_ns)
+        for done in applied
+    )
+    text = "\n".join(map(_line, applied))
+    print_result(AppliedClocks(output=output, traces=traces_on_clock), text, as_json=as_json, err=True)
     return 0
 
 

@@ -10,6 +10,7 @@ from ..text.documents import pretty
 from ..text.format import plural
 from .completion import complete_nodes, complete_targets
 from .options import json_option, load_target, target
+from .terminal import print_result
 
 
 @click.group()
@@ -29,15 +30,25 @@ def show(target: str, overrides: tuple[str, ...], as_json: bool) -> None:
 
 
 @config.command()
-def keys() -> None:
+@json_option
+def keys(as_json: bool) -> None:
     """Print all actions and key bindings as a commented keys.toml.
 
     \b
     gconsole config keys > ~/.config/gconsole/keys.toml
     """
+    from ..tui.keymap.actions import FIXED
     from ..tui.keymap.file import keys_path, keys_text
     from ..tui.keymap.hints import every_action
 
+    if as_json:
+        from .json_documents import KeyBinding, KeyBindings
+
+        actions = [
+            KeyBinding(action.id, tuple(filter(None, action.keys.split(","))), action.help) for action in every_action()
+        ]
+        click.echo(pretty(KeyBindings(path=str(keys_path()), fixed=tuple(FIXED), actions=tuple(actions))))
+        return
     click.echo(f"# Save as {keys_path()}")
     click.echo(keys_text(every_action()), nl=False)
 
@@ -45,12 +56,14 @@ def keys() -> None:
 @config.command()
 @click.argument("path", default="hosts.toml")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def init(path: str, force: bool) -> None:
+@json_option
+def init(path: str, force: bool, as_json: bool) -> None:
     """Write a commented hosts.toml to PATH."""
     from ..config import schema
+    from .json_documents import ConfigFile
 
     schema.init(path, overwrite=force)
-    click.echo(f"Wrote {path}. Edit hosts, then run: gconsole {path}")
+    print_result(ConfigFile(path=path), f"Wrote {path}. Edit hosts, then run: gconsole {path}", as_json=as_json)
 
 
 @click.group()
@@ -78,27 +91,33 @@ def list_entries(file: str, as_json: bool) -> None:
 @click.option("--user", help="SSH user.")
 @click.option("--tag", "tags", multiple=True, help="Tag for filtering. Repeatable.")
 @click.option("--python", help="Python interpreter on these nodes.")
+@json_option
 def add(
     file: str, names: str, address: str | None, port: int | None, user: str | None, tags: tuple[str, ...],
-    python: str | None,
+    python: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Add an entry for HOSTS (node[001-064], a,b, @group) to FILE."""
     from ..config import edit
+    from .json_documents import ChangedHosts
 
     values = {"address": address, "port": port, "user": user, "tags": tags, "python": python}
     count = edit.add(file, names, values)
-    click.echo(f"{file}: {plural(count, 'node')} added")
+    document = ChangedHosts(file=file, added=count, removed=0)
+    print_result(document, f"{file}: {plural(count, 'node')} added", as_json=as_json)
 
 
 @hosts.command()
 @click.argument("file", shell_complete=complete_targets)
 @click.argument("names", metavar="HOSTS", shell_complete=complete_nodes)
-def remove(file: str, names: str) -> None:
+@json_option
+def remove(file: str, names: str, as_json: bool) -> None:
     """Remove HOSTS from all entries of FILE."""
     from ..config import edit
+    from .json_documents import ChangedHosts
 
     count = edit.remove(file, names)
-    click.echo(f"{file}: {plural(count, 'node')} removed")
+    document = ChangedHosts(file=file, added=0, removed=count)
+    print_result(document, f"{file}: {plural(count, 'node')} removed", as_json=as_json)
 
 
 @click.command()
@@ -108,7 +127,8 @@ def remove(file: str, names: str) -> None:
     help="Read wheels from this folder instead of the package index (for air-gapped sites).",
 )
 @click.option("--list", "only_list", is_flag=True, help="List cached wheels without fetching.")
-def bundle(wheels: Path | None, only_list: bool) -> int:
+@json_option
+def bundle(wheels: Path | None, only_list: bool, as_json: bool) -> int:
     """Fetch psutil and py-spy for x86_64 and aarch64 nodes into the local cache.
 
     Not needed if console and nodes run Linux on the same architecture.
@@ -120,8 +140,10 @@ def bundle(wheels: Path | None, only_list: bool) -> int:
             binaries.fill(wheels)
         except binaries.WheelhouseError as error:
             raise click.ClickException(str(error)) from error
-    for line in binaries.describe():
-        click.echo(line)
+    from .json_documents import CachedBinaries
+
+    cached = binaries.cached()
+    print_result(CachedBinaries(binaries=cached), "\n".join(binary.line for binary in cached), as_json=as_json)
     return 0
 
 

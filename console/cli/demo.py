@@ -13,7 +13,7 @@ import click
 from ..demo.ring import HANGS
 from ..text.sanitize import printable
 from .main import EXIT_NOTHING
-from .options import capture_order, capturing, duration_option, linear_option
+from .options import capture_order, capturing, duration_option, linear_option, report_output
 from .terminal import print_text
 
 #: Seconds. While the job is watched it makes visible progress before it hangs.
@@ -36,10 +36,11 @@ HANG_AFTER_S = 10.0
 )
 @capturing
 @linear_option
+@click.option("--json", "as_json", is_flag=True, help="With --batch: print the report as JSON, same as -o -.")
 def demo(
     nodes: int, ranks: int, gpus: int, batch: bool, hang: str | None, for_s: float | None, output: str | None,
     capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
-    linear: bool,
+    linear: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Try gconsole on a local demo cluster with a running job.
 
@@ -52,8 +53,9 @@ def demo(
     gconsole demo --batch --for 5s -o report.json
     gconsole demo --batch --hang dataloader
     """
+    output = report_output(output, as_json)
     if not batch and (for_s is not None or output is not None or capture or diagnose):
-        raise click.UsageError("--for, -o, --capture and --diagnose require --batch")
+        raise click.UsageError("--for, -o, --json, --capture and --diagnose require --batch")
     if hang and ranks < 3:
         raise click.UsageError("--hang requires at least 3 ranks: with 2, the culprit is ambiguous")
     if not (batch or linear or os.environ.get("TEXTUAL_DRIVER")):  # before anything is started

@@ -14,7 +14,7 @@ from ..text.format import comma_words
 from ..text.sanitize import printable
 from ..text.timespec import INSTANT_FORMS
 from .completion import complete_sessions
-from .options import node_names, session_or_file, sessions_folder, usage_errors
+from .options import json_option, node_names, session_or_file, sessions_folder, usage_errors
 from .terminal import elapsed_shown, print_text
 
 if TYPE_CHECKING:
@@ -132,18 +132,23 @@ def _kinds(text: str | None) -> frozenset[str] | None:
 
 @click.command()
 @click.option("--kind", metavar="KIND", help="Only this record kind.")
-def schema(kind: str | None) -> int:
-    """Print the JSON schema of all record types, the report, exported sessions, and `gconsole topo`."""
+@json_option
+def schema(kind: str | None, as_json: bool) -> int:
+    """Print the JSON schema of all record types, the report, exported sessions, and what commands print with --json.
+
+    The output is JSON with and without --json.
+    """
     import msgspec
 
     from ..records import KINDS
     from ..report import Report
     from ..session.export.document import SessionDocument
     from ..topology.json_document import TopologyDocument
+    from .json_documents import DOCUMENTS
 
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"unknown record kind: {kind}; use {', '.join(sorted(KINDS))}")
-    types = [KINDS[kind]] if kind else [*KINDS.values(), Report, TopologyDocument, SessionDocument]
+    types = [KINDS[kind]] if kind else [*KINDS.values(), Report, TopologyDocument, SessionDocument, *DOCUMENTS]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:gconsole:schema:1",

@@ -152,14 +152,15 @@ def run_batch(
     fail_on: tuple[str, ...] = ("error",), order: CaptureRequest | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), clocks: bool = False,
     probes: bool = False, recording: HeadlessRecording | None = None, stacks: StackOutput = AS_SUMMARY,
-    selection: CaptureSelection | None = None, own_checks: bool = False,
+    selection: CaptureSelection | None = None, own_checks: bool = False, stdout_is_taken: bool = False,
 ) -> int:  # fmt: skip
     """Run headless: watch, capture or diagnose per `order` what `selection` selects, report; returns the exit code.
 
     `before` is awaited after all nodes have sampled or failed, before any capture. `metrics`: families to stream to
     stdout; the summary then goes to stderr. `clocks`: probe during the run and once more at its end; `probes`: follow
     `[clock] duty`, continuously while a session records clocks. `recording`: the session to write. `own_checks`:
-    the report has the user's checks, too. With an infinite `for_s`, an interrupt is the normal end.
+    the report has the user's checks, too. `stdout_is_taken`: the summary goes to stderr. With an infinite `for_s`, an
+    interrupt is the normal end.
     """
     store, interrupted = asyncio.run(
         watch_nodes(
@@ -169,7 +170,7 @@ def run_batch(
         )
     )  # fmt: skip
     status = finish(
-        store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks,
+        store, output, quiet, fail_on, stdout_is_taken=bool(metrics) or stdout_is_taken, stacks=stacks,
         is_diagnosis=isinstance(order, Diagnosis), own_checks=_own_checks(store) if own_checks and output else {},
     )  # fmt: skip
     if recording is not None and recording.failed:

@@ -443,6 +443,15 @@ def write_output(output: str | None, data: bytes) -> None:
         file.write(data)
 
 
+def report_output(output: str | None, as_json: bool) -> str | None:
+    """Where the report goes; `--json` is standard output. Raises UsageError for two places."""
+    if not as_json:
+        return output
+    if output not in (None, "-"):
+        raise click.UsageError(f"--json prints the report, and -o {output} writes it; leave one of them out")
+    return "-"
+
+
 def require_confirmable(yes: bool, to_do: str) -> None:
     """Raise UsageError if a confirmation is needed and there is no terminal to ask on."""
     if not yes and not sys.stdin.isatty():

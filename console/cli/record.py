@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text.format import comma_words, date_time, duration, plural, size
-from ..text.sanitize import printable, printable_lines
+from ..text.sanitize import printable
 from .completion import complete_nodes, complete_targets
-from .options import duration_option, load_target, node_names, overrides_option, usage_errors
-from .terminal import print_text
+from .options import duration_option, json_option, load_target, node_names, overrides_option, usage_errors
+from .terminal import print_result, print_text
 
 if TYPE_CHECKING:
+    from ..config import Config
     from ..core.control import KeptRecords
     from ..session.manage.black_boxes import BlackBoxFile
+    from .json_documents import KeptSession
 
 
 @click.command()
@@ -46,10 +48,11 @@ if TYPE_CHECKING:
 @click.option("--clocks", is_flag=True, help="Measure clock offset between nodes throughout.")
 @click.option("-o", "--output", metavar="FILE", help="At the end, write the report as JSON; - = stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Suppress progress and summary.")
+@json_option
 def record(
     target: str | None, overrides: tuple[str, ...], name: str, last: float | None, since: str, for_s: float | None,
     metrics: str, kinds: str, nodes: str, gpus: str, every: float | None, locals_too: bool, redact: bool, clocks: bool,
-    output: str | None, quiet: bool,
+    output: str | None, quiet: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Record TARGET to a session; data reach the disk within one second.
 
@@ -76,7 +79,7 @@ def record(
             "--locals": locals_too, "--redact": redact, "--clocks": clocks, "--output": output, "--set": overrides,
         }  # fmt: skip
         _refuse_others("--since" if since else "--last", [option for option, value in others.items() if value])
-        return _keep(target or "", since if last is None else last, name, quiet=quiet)
+        return _keep(target or "", since if last is None else last, name, quiet=quiet, as_json=as_json)
     if target is None:
         raise click.UsageError("missing argument TARGET; without it only --last and --since are possible")
     from ..session.record.selection import select, selects
@@ -94,10 +97,26 @@ def record(
     unknown = set(selection.nodes) - {node.name for node in config.nodes}
     if unknown:
         raise click.BadParameter(f"not in {target}: {', '.join(sorted(unknown))}", param_hint="--nodes")
-    return run_batch(
+    if as_json and output == "-":
+        raise click.UsageError("--json writes to stdout; write the report to a file: -o FILE")
+    status = run_batch(
         config, for_s=math.inf if for_s is None else for_s, output=output, quiet=quiet,
-        recording=HeadlessRecording(name, selection), probes=clocks,
+        recording=HeadlessRecording(name, selection), probes=clocks, stdout_is_taken=as_json,
     )  # fmt: skip
+    if as_json:
+        _print_session(config, name)
+    return status
+
+
+def _print_session(config: Config, name: str) -> None:
+    """Print the session as JSON, as `sessions show` does."""
+    from ..runtime.console import sessions_folder_of
+    from ..session.format.layout import named
+    from ..session.manage.catalog import entry_of
+    from ..text.documents import pretty
+    from .sessions import session_summary
+
+    print_text(pretty(session_summary(entry_of(named(name, sessions_folder_of(config))))), is_document=True)
 
 
 def _refuse_others(keeps: str, options: list[str]) -> None:
@@ -108,7 +127,7 @@ def _refuse_others(keeps: str, options: list[str]) -> None:
         )
 
 
-def _keep(target: str, wanted: float | str, name: str, *, quiet: bool) -> int:
+def _keep(target: str, wanted: float | str, name: str, *, quiet: bool, as_json: bool) -> int:
     """Make a session of the last seconds in the black boxes of TARGET, or of what is there since an instant."""
     from ..config import target_key
     from ..session.format.layout import sessions_folder
@@ -122,9 +141,20 @@ def _keep(target: str, wanted: float | str, name: str, *, quiet: bool) -> int:
         chosen = black_boxes.choose(boxes, target, target_key(target) if target else "")
         last_s = wanted if isinstance(wanted, float) else _seconds_since(wanted, chosen)
         kept = black_boxes.keep_last(chosen, last_s, name, sessions_folder(_configured_folder(chosen)))
-    if not quiet:
-        print_text(printable_lines("\n".join(printable(line) for line in kept_lines(kept))))
+    if as_json or not quiet:
+        text = "\n".join(map(printable, kept_lines(kept)))
+        print_result(_kept_session(kept), text, as_json=as_json)
     return 0
+
+
+def _kept_session(kept: KeptRecords) -> KeptSession:
+    from .json_documents import KeptSession
+
+    return KeptSession(
+        session=kept.path.name, path=str(kept.path), began=kept.began, ended=kept.ended, wanted_ns=kept.wanted_ns,
+        is_limited=kept.is_limited, records=kept.records, bytes=kept.bytes, lost=kept.lost,
+        damaged_bytes=kept.damaged_bytes,
+    )  # fmt: skip
 
 
 def _seconds_since(text: str, boxes: Sequence[BlackBoxFile]) -> float:

@@ -7,14 +7,16 @@ import importlib.util
 import math
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..text.documents import NewSecret, encode
 from ..text.sanitize import printable
 from .main import EXIT_NOTHING, EXIT_OK
-from .options import duration_option, load_target, overrides_option, sessions_folder, target
+from .options import duration_option, json_option, load_target, overrides_option, sessions_folder, target
 from .terminal import print_text
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ _ORIGIN: Final = re.compile(r"https?://(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:]{2,
 @click.command()
 @target
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free port", help="TCP port.")
-def serve(target: str, overrides: tuple[str, ...], port: int) -> int:
+@json_option
+def serve(target: str, overrides: tuple[str, ...], port: int, as_json: bool) -> int:
     """Open the TUI in a local browser; TARGET may also be `demo`.
 
     Listens on 127.0.0.1 only and prints an address with a token that is new at each start. One browser at a
@@ -45,14 +48,20 @@ def serve(target: str, overrides: tuple[str, ...], port: int) -> int:
     from ..web.terminal.server import serve as serve_
 
     def print_address(address: str) -> None:
-        click.echo(f"{title}: open in a browser on this machine:\n\n  {address}\n\nPress Ctrl-C to stop.")
-        sys.stdout.flush()
+        text = f"{title}: open in a browser on this machine:\n\n  {address}\n\nPress Ctrl-C to stop."
+        _print_start({"schema": "gconsole.serve/1", "url": NewSecret(address)}, text, as_json)
 
     try:
         return asyncio.run(serve_(browser_argv(target, overrides), title, port, print_address))
     except OSError as error:
         click.echo(f"gconsole: cannot listen on {HOST}:{port}: {error.strerror}; try another --port", err=True)
         return EXIT_NOTHING
+
+
+def _print_start(document: dict[str, str | None], text: str, as_json: bool) -> None:
+    """Print once how the service is reached; the address or the token in it is new."""
+    click.echo(encode(document).decode() if as_json else text)
+    sys.stdout.flush()
 
 
 def browser_argv(target: str, overrides: tuple[str, ...]) -> list[str]:
@@ -109,9 +118,10 @@ def _cluster(target: str, overrides: tuple[str, ...]) -> str:
     help="Rate limit per client address, requests/s.",
 )
 @duration_option("--for", "for_s", help="Duration.  [default: until Ctrl-C]")
+@json_option
 def api(
     target: str, overrides: tuple[str, ...], listen: str, token_file: Path | None, tls_cert: Path | None,
-    tls_key: Path | None, origins: tuple[str, ...], allow_run: bool, rate_s: int, for_s: float | None,
+    tls_key: Path | None, origins: tuple[str, ...], allow_run: bool, rate_s: int, for_s: float | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Serve an HTTP API for scripts, dashboards and Prometheus.
 
@@ -138,14 +148,26 @@ def api(
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.UsageError(f"{error.filename}: {error.strerror}") from error
-    token_text = tokens[0].value if token_file is None else f"in {token_file}"
+
+    def print_address(address: str) -> None:
+        token = NewSecret(tokens[0].value) if token_file is None else None
+        document = {
+            "schema": "gconsole.api/1", "url": address, "token": token,
+            "access_file": None if token_file is None else str(token_file),
+        }  # fmt: skip
+        text = f"{address}\ntoken: {token or f'in {token_file}'}\n\n"
+        _print_start(document, f"{text}API documentation: {address}/docs. Press Ctrl-C to stop.", as_json)
+
     return asyncio.run(
-        _serve_api(config, where, tokens, token_text, origins, allow_run, rate_s, math.inf if for_s is None else for_s)
+        _serve_api(
+            config, where, tokens, print_address, origins, allow_run, rate_s, math.inf if for_s is None else for_s
+        )
     )
 
 
 async def _serve_api(
-    config: Config, listen: Listen, tokens: tuple[ApiToken, ...], token_text: str, origins: tuple[str, ...],
+    config: Config, listen: Listen, tokens: tuple[ApiToken, ...], on_address: Callable[[str], None],
+    origins: tuple[str, ...],
     allow_run: bool, rate_s: int, for_s: float,
 ) -> int:  # fmt: skip
     """Serve until `for_s` seconds have passed or a signal arrives; returns the exit code."""
@@ -181,9 +203,7 @@ async def _serve_api(
 
     async with serving(app, listen, server_socket, log_error):
         await console.start()
-        address = listen.url(server_socket.getsockname()[1])
-        click.echo(f"{address}\ntoken: {token_text}\n\nAPI documentation: {address}/docs. Press Ctrl-C to stop.")
-        sys.stdout.flush()
+        on_address(listen.url(server_socket.getsockname()[1]))
         watching = asyncio.create_task(
             headless.watch(
                 store, hub, fleet, for_s, headless.ProgressLine(store, None), findings=findings, stalls=console.stalls

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 import click
 
-from ..text.sanitize import Printable, printable, printable_utf8
+from ..text.sanitize import Printable, printable, printable_lines, printable_utf8
 
 if TYPE_CHECKING:
     from ..text.documents import JsonText
@@ -53,6 +53,16 @@ def print_text(text: Printable | JsonText, *, err: bool = False, nl: bool = True
     from ..text.secrets import without_secrets  # here: `gconsole --help` prints no data
 
     click.echo(text if is_document else "\n".join(map(without_secrets, text.split("\n"))), err=err, nl=nl)
+
+
+def print_result(document: object, text: str, *, as_json: bool, err: bool = False) -> None:
+    """Print a document as JSON on stdout, or else a text, whose lines may contain data, on stdout or stderr."""
+    if as_json:
+        from ..text.documents import pretty
+
+        print_text(pretty(document), is_document=True)
+    else:
+        print_text(printable_lines(text), err=err)
 
 
 def require_consent(path: Path, name: str, *, is_trusted: bool) -> None:

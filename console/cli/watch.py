@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from ..text.sanitize import printable, printable_lines
+from ..text.sanitize import printable
 from .main import EXIT_OK
 from .options import duration_option, fail_on_option, load_target, target
-from .terminal import print_text
+from .terminal import print_result
 
 
 @click.command()
@@ -47,7 +47,7 @@ def watch(
         raise click.UsageError("--test-rule, --install, --uninstall and --print go neither together nor with --for")
     config = load_target(target, overrides, connects=False)  # a service retries a name that cannot be resolved yet
     if unit_action is not None:
-        return _manage_unit(unit_action, target, overrides, config.cluster, session)
+        return _manage_unit(unit_action, target, overrides, config.cluster, session, as_json)
     from .watch_live import fire_test_rule, run_watch
 
     if rule_name is not None:
@@ -56,7 +56,7 @@ def watch(
             listed = printable(", ".join(names)) if names else "none; add a [[watch.rule]]"
             text = f"no rule {printable(repr(rule_name))} in {target}: {listed}"
             raise click.BadParameter(text, param_hint="--test-rule")
-        return fire_test_rule(config, rule_name)
+        return fire_test_rule(config, rule_name, as_json)
     return run_watch(
         config, lambda: load_target(target, overrides, quiet=True), target=target,
         for_s=math.inf if for_s is None else for_s, until_finding=until_finding, fail_on=fail_on, as_json=as_json,
@@ -64,40 +64,49 @@ def watch(
     )  # fmt: skip
 
 
-def _manage_unit(action: str, target: str, overrides: tuple[str, ...], cluster: str, session: str | None) -> int:
+def _manage_unit(
+    action: str, target: str, overrides: tuple[str, ...], cluster: str, session: str | None, as_json: bool
+) -> int:
     """Print, write or remove the unit of a target; returns the exit code. Raises UsageError."""
     from ..config.load import is_file_target, named_cluster
     from ..monitor.alerting.systemd import UnitError, install, next_steps, unit_path, unit_text
+    from .json_documents import WatchUnit
 
     named = str((named_cluster(target) or Path(target)).absolute()) if is_file_target(target) else target
     path = unit_path(named)
     try:
         if action == "uninstall":
-            return _uninstall(path)
+            return _uninstall(path, as_json)
         argv = [*_program(), "watch", named, *(word for override in overrides for word in ("--set", override))]
         argv += ["--record", session] if session is not None else []
         text = unit_text(named, cluster, argv, Path.home())
         if action == "print":
-            print_text(printable_lines(text), nl=False)
+            unit = WatchUnit(path=str(path), action="printed", text=text, next_steps=())
+            print_result(unit, text.rstrip("\n"), as_json=as_json)
             return EXIT_OK
         install(path, text)
     except UnitError as error:
         raise click.UsageError(printable(str(error))) from error
     except OSError as error:
         raise click.FileError(str(path), error.strerror or str(error)) from error
-    print_text(printable_lines(f"wrote {printable(str(path))}\nStart it:\n\n{_indented(next_steps(path))}"))
+    steps = next_steps(path)
+    unit = WatchUnit(path=str(path), action="installed", text=text, next_steps=tuple(steps.splitlines()))
+    print_result(unit, f"wrote {printable(str(path))}\nStart it:\n\n{_indented(steps)}", as_json=as_json)
     return EXIT_OK
 
 
-def _uninstall(path: Path) -> int:
+def _uninstall(path: Path, as_json: bool) -> int:
     from ..monitor.alerting.systemd import removal_steps, uninstall
+    from .json_documents import WatchUnit
 
     if uninstall(path):
-        print_text(
-            printable_lines(f"removed {printable(str(path))}\nIf it runs, stop it:\n\n{_indented(removal_steps(path))}")
-        )
+        steps = removal_steps(path)
+        unit = WatchUnit(path=str(path), action="removed", text=None, next_steps=tuple(steps.splitlines()))
+        text = f"removed {printable(str(path))}\nIf it runs, stop it:\n\n{_indented(steps)}"
+        print_result(unit, text, as_json=as_json)
     else:
-        print_text(printable(f"{path} does not exist"), err=True)
+        unit = WatchUnit(path=str(path), action="absent", text=None, next_steps=())
+        print_result(unit, printable(f"{path} does not exist"), as_json=as_json, err=True)
     return EXIT_OK
 
 

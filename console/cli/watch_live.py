@@ -26,8 +26,10 @@ from ..monitor.alerting.systemd import ServiceNotifier
 from ..records import Finding
 from ..runtime.console import Console
 from ..session.format.layout import SessionError
+from ..text.documents import pretty
 from ..text.format import plural
 from ..text.sanitize import printable, printable_lines, printable_utf8
+from .json_documents import ActionResult, RuleTest
 from .live import HeadlessRecording, on_signals, wait_until_done
 from .main import EXIT_INTERRUPTED, EXIT_OK, EXIT_PARTIAL
 from .terminal import print_text
@@ -109,7 +111,7 @@ async def _watch(
     return status
 
 
-def fire_test_rule(config: Config, name: str) -> int:
+def fire_test_rule(config: Config, name: str, as_json: bool) -> int:
     """Carry out a rule's actions with a finding that is marked as a test; returns the exit code."""
     rule = next(rule for rule in compile_rules(config) if rule.name == name)
     finding = Finding(
@@ -119,20 +121,27 @@ def fire_test_rule(config: Config, name: str) -> int:
     around = Surroundings(config.cluster, time.time_ns(), 0, len(config.nodes))
     alerts = [Alert(rule, "test", "test", (finding,))]
 
-    async def fire() -> bool:
+    results: list[ActionResult] = []
+
+    def report(action: str, is_ok: bool | None, text: str) -> None:
+        results.append(ActionResult(action, is_ok, text))
+        if not as_json:
+            print_text(printable(f"{'skip' if is_ok is None else 'ok' if is_ok else 'failed':6}  {action}: {text}"))
+
+    async def fire() -> None:
         runner = ActionRunner(lambda event: None, None, lambda alert: around)
-        is_ok = True
         for alert in alerts:
             for outcome in await runner.carry_out(alert, around):
-                is_ok = is_ok and outcome.is_ok
-                print_text(printable(f"{'ok' if outcome.is_ok else 'failed':6}  {outcome.action}: {outcome.text}"))
-        return is_ok
+                report(outcome.action, outcome.is_ok, outcome.text)
 
     if rule.config.keep:
-        print_text(printable("skip    keep: a test has no evidence"))
+        report("keep", None, "a test has no evidence")
     if rule.config.textfile:
-        print_text(printable(f"skip    textfile: {rule.config.textfile} is written while the watch runs"))
-    return EXIT_OK if asyncio.run(fire()) else EXIT_PARTIAL
+        report("textfile", None, f"{rule.config.textfile} is written while the watch runs")
+    asyncio.run(fire())
+    if as_json:
+        print_text(pretty(RuleTest(rule=name, outcomes=tuple(results))), is_document=True)
+    return EXIT_PARTIAL if any(result.is_ok is False for result in results) else EXIT_OK
 
 
 class RecordingsKeeper:

@@ -213,6 +213,16 @@ def _check_lines(id: str, results: dict[CheckResult, list[str]]) -> Iterator[str
             yield f"  {'':25s}   try: {result.remedy}"
 
 
+def table_json() -> JsonText:
+    """`{"schema": "gconsole.check_table/1", "checks": [...]}`: every check."""
+    checks = [
+        {"id": check.id, "what": check.what, "source": check.source, "limit": check.limit, "severity": check.severity,
+         "owner": check.owner}
+        for check in CHECKS
+    ]  # fmt: skip
+    return pretty({"schema": "gconsole.check_table/1", "checks": checks})
+
+
 def table_text() -> Printable:
     """Every check with its source, limit, severity and owner."""
     rows = [("check", "what", "source", "passes", "severity", "owner")]

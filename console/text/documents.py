@@ -17,6 +17,10 @@ JsonText = NewType("JsonText", str)
 _NO_TEXT: Final = (int, float, bool, type(None))
 
 
+class NewSecret(str):
+    """A secret that this command has just made, and hands to the user who started it: the only one that is printed."""
+
+
 def encode(document: object) -> bytes:
     """The document as JSON on one line."""
     return msgspec.json.encode(redacted(document))
@@ -38,6 +42,8 @@ def redacted(document: Any) -> Any:
     Lists of texts are searched as the words of a command. Of a variable, a dict entry or a struct with `name` and
     `value`, the whole value is hidden if the name is that of a secret.
     """
+    if isinstance(document, NewSecret):
+        return str(document)
     if isinstance(document, str):
         return _short(document) if len(document) <= _SHORT else without_secrets(document)
     if document is None or isinstance(document, int | float):

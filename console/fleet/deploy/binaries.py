@@ -21,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import platformdirs
 
 from ...text.atomic_files import make_folder, write_atomically
@@ -181,23 +182,37 @@ def fill(source: Path | None) -> None:
                 _fetch(name, arch, folder, source)
 
 
-def describe() -> list[str]:
-    """One line per binary: version, architecture, source."""
+class CachedBinary(msgspec.Struct, frozen=True):
+    """A binary for nodes of one architecture."""
+
+    name: str
+    version: str
+    arch: str
+    source: str | None  # file; null if there is none
+    problem: str | None  # why it cannot be used
+
+    @property
+    def line(self) -> str:
+        """Version, architecture, and source or problem."""
+        glyph = "◌" if self.source is None else "●" if self.problem is None else "✖"
+        return f"{glyph} {self.name} {self.version} {self.arch}  {self.problem or self.source}"
+
+
+def cached() -> tuple[CachedBinary, ...]:
+    """Every binary that nodes may need, whether it is here or not."""
     binaries = Binaries()
-    lines = []
-    for name in (PSUTIL, PY_SPY):
-        for arch in ARCHES:
-            binary = binaries.get(name, arch)
-            glyph, where = ("◌", "missing; gconsole bundle") if binary is None else _state(binary)
-            lines.append(f"{glyph} {name} {importlib.metadata.version(name)} {arch}  {where}")
-    return lines
+    return tuple(_cached(name, arch, binaries.get(name, arch)) for name in (PSUTIL, PY_SPY) for arch in ARCHES)
 
 
-def _state(binary: Binary) -> tuple[str, str]:
+def _cached(name: str, arch: str, binary: Binary | None) -> CachedBinary:
+    version = importlib.metadata.version(name)
+    if binary is None:
+        return CachedBinary(name, version, arch, None, "missing; gconsole bundle")
     try:
-        return ("●", str(binary.source)) if binary.content else ("✖", f"{binary.source} is empty")
+        problem = None if binary.content else f"{binary.source} is empty"
     except UnreadableBinary as error:
-        return "✖", str(error)
+        problem = str(error)
+    return CachedBinary(name, version, arch, str(binary.source), problem)
 
 
 def _is_whole(binary: Binary) -> bool:
