@@ -37,9 +37,10 @@ def eval_(
     gconsole eval hosts.toml --rank 5 'model.training'
     gconsole eval hosts.toml --rank 5 'optimizer.param_groups[0]["lr"]'
 
-    Off unless [agent] allow_eval = true for the node, which needs gdb. The main thread evaluates it between two
-    bytecodes, with the variables of the innermost frame of the job's own code that has all its names; the job waits
-    meanwhile. Exit codes: 0 a value, 1 an exception, 3 not evaluated, 4 no node reachable.
+    Off unless [agent] allow_eval = true for the node. It needs gdb there, or CPython 3.14 for both the rank and the
+    agent ([agent] python): sys.remote_exec. The main thread evaluates it between two bytecodes, with the variables of
+    the innermost frame of the job's own code that has all its names; the job waits meanwhile. Exit codes: 0 a value,
+    1 an exception, 3 not evaluated, 4 no node reachable.
     """
     require_confirmable(yes, f"evaluate an expression in rank {rank}")
     if not 0.1 <= timeout_s <= 60:

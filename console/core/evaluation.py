@@ -39,6 +39,7 @@ class Evaluated(msgspec.Struct, frozen=True):
     type: Annotated[str, msgspec.Meta(max_length=100)]  # of the value, or of the exception
     text: Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]  # repr of the value, or message of the exception
     place: Annotated[str, msgspec.Meta(max_length=300)] | None  # file, line and function whose variables were used
+    way: Literal["gdb", "remote_exec"]  # a debugger, or sys.remote_exec
     paused_s: float  # for which the process was paused by the debugger, at most
 
     @property
@@ -48,9 +49,10 @@ class Evaluated(msgspec.Struct, frozen=True):
 
     @property
     def circumstances(self) -> str:
-        """` at train.py:3 main: bool; paused for 0.2 s at most`, for after the process; not sanitised."""
+        """` at train.py:3 main: bool; gdb paused it for 0.2 s at most`, for after the process; not sanitised."""
         place = f" at {self.place}" if self.place else ""
-        return f"{place}: {self.type}; paused for {self.paused_s:.1f} s at most"
+        how = f"gdb paused it for {self.paused_s:.1f} s at most" if self.way == "gdb" else "by sys.remote_exec"
+        return f"{place}: {self.type}; {how}"
 
 
 class Evaluator(Protocol):

@@ -61,15 +61,19 @@ COMMANDS = {
         "-p",
         "{pid}",
     ],
+    # reads stacks/remote_exec_program from stdin: as the user of a rank, which may have another Python than that user
+    "remote_exec": ["{python}", "-I", "-B", "-"],
     "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],
     "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
 
 #: Bytes of output that are read of a command; py-spy writes 100 to 400 of each frame.
 MAX_OUTPUT = 16 << 20
-#: Of a command that runs as another user: bytes of memory, of a file that it may write, and descriptors.
-_LIMITS_OF_USER = ((resource.RLIMIT_DATA, 4 << 30), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0),
+#: Of a command that runs as another user: bytes of memory and of a core dump, and descriptors.
+_LIMITS_OF_USER = ((resource.RLIMIT_DATA, 4 << 30), (resource.RLIMIT_CORE, 0),
                    (resource.RLIMIT_NOFILE, 4096))  # fmt: skip
+#: Bytes of a file that such a command may write.
+_WRITES = {"remote_exec": 1 << 20}
 #: Its environment, without the variables of root: with those, Python would load modules of that user's home.
 _ENVIRONMENT_OF_USER = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}
 #: Times that such a limit is tried, a millisecond apart.
@@ -128,7 +132,7 @@ def run_apart(
     if user is not None and user.is_other:
         process = _start_as(
             user, argv, timeout_s, blob if name in _BY_DESCRIPTOR else None, pid if may_trace else None,
-            has_input=given is not None,
+            has_input=given is not None, file_bytes=_WRITES.get(name, 0),
         )  # fmt: skip
     else:
         process = subprocess.Popen(
@@ -139,10 +143,7 @@ def run_apart(
     with _lock:
         _running.add(process)
     try:
-        if given is None:
-            out, err = _output(process, time.monotonic() + timeout_s)
-        else:
-            out, err = process.communicate(given, timeout=timeout_s)
+        out, err = _output(process, time.monotonic() + timeout_s, given)
         return process.returncode, out, err
     except subprocess.TimeoutExpired:
         _kill(process)
@@ -158,11 +159,17 @@ def run_apart(
 
 
 def _start_as(
-    user: "RightsOf", argv: "list[str]", timeout_s: float, blob: "str | None", pid: "int | None", has_input: bool
+    user: "RightsOf",
+    argv: "list[str]",
+    timeout_s: float,
+    blob: "str | None",
+    pid: "int | None",
+    has_input: bool,
+    file_bytes: int,
 ) -> "subprocess.Popen[bytes]":
     """Start a command as another user; `blob` is a binary of ours, in a folder that this user may not enter."""
     program = os.open(blob, os.O_PATH | os.O_CLOEXEC) if blob is not None and _is_binary(blob) else None
-    limits = _LIMITS_OF_USER + ((resource.RLIMIT_CPU, int(timeout_s) + 2),)
+    limits = _LIMITS_OF_USER + ((resource.RLIMIT_CPU, int(timeout_s) + 2), (resource.RLIMIT_FSIZE, file_bytes))
 
     def start() -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(
@@ -199,19 +206,26 @@ def _is_binary(path: str) -> bool:
         return file.read(4) == b"\x7fELF"  # the interpreter of a script opens its path itself
 
 
-def _output(process: "subprocess.Popen[bytes]", deadline: float) -> "tuple[bytes, bytes]":
-    """(stdout, stderr) until the command has ended. Raises TimeoutExpired and OutputTooLong."""
+def _output(process: "subprocess.Popen[bytes]", deadline: float, given: "bytes | None" = None) -> "tuple[bytes, bytes]":
+    """(stdout, stderr) until the command has ended; it reads `given`. Raises TimeoutExpired and OutputTooLong."""
     assert process.stdout is not None and process.stderr is not None
     parts: "dict[int, list[bytes]]" = {process.stdout.fileno(): [], process.stderr.fileno(): []}
     poller, open_, left = select.poll(), set(parts), MAX_OUTPUT
     for fd in open_:
         poller.register(fd, select.POLLIN | select.POLLHUP)
+    rest = memoryview(given or b"")
+    if process.stdin is not None:
+        os.set_blocking(process.stdin.fileno(), False)
+        poller.register(process.stdin.fileno(), select.POLLOUT)
     while open_:
         wait_s = deadline - time.monotonic()
         ready = poller.poll(max(0.0, 1000 * wait_s))
         if wait_s <= 0 or not ready:
             raise subprocess.TimeoutExpired(process.args, 0.0)
         for fd, _ in ready:
+            if fd not in parts:
+                rest = _fed(process, poller, rest)
+                continue
             data = os.read(fd, 1 << 16)
             if not data:
                 poller.unregister(fd)
@@ -225,6 +239,22 @@ def _output(process: "subprocess.Popen[bytes]", deadline: float) -> "tuple[bytes
     process.stdout.close()
     process.stderr.close()
     return out, err
+
+
+def _fed(process: "subprocess.Popen[bytes]", poller: "select.poll", rest: memoryview) -> memoryview:
+    """What is left of the input after as much as fits was written; stdin is closed after the last of it."""
+    assert process.stdin is not None
+    try:
+        rest = rest[os.write(process.stdin.fileno(), rest[: 1 << 16]) :]
+    except BlockingIOError:
+        return rest
+    except BrokenPipeError:
+        rest = rest[:0]  # it reads no more
+    if not rest:
+        poller.unregister(process.stdin.fileno())
+        process.stdin.close()
+        process.stdin = None  # communicate() of one that is killed later would flush it
+    return rest
 
 
 class LineStream(object):

@@ -1,11 +1,12 @@
 """Program that evaluates one expression in the process of a rank: `gconsole eval` sends its source there.
 
 It runs in the main thread, between two bytecodes, and leaves nothing behind: no name, no module, no reference. Nothing
-that goes wrong in it may reach the job. Python 3.6 to 3.13.
+that goes wrong in it may reach the job. Python 3.6 to 3.14.
 """
 
 import ast
 import builtins
+import os
 import reprlib
 import sys
 import time
@@ -13,7 +14,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any
+    from typing import Any, Callable
 
 #: File name of this program's code in the process.
 FILE = "<gconsole eval>"
@@ -24,8 +25,8 @@ _LIBRARIES = ("-packages/", "/lib/python", "<frozen")
 _MOST_FRAMES = 1000
 
 
-def run(text: str, until_s: float, address: int, limit: int) -> None:
-    """Evaluate `text` and write the result, at most `limit` bytes, to `address`. After `until_s` do nothing."""
+def run(text: str, until_s: float, write: "Callable[[bytes], None]", limit: int) -> None:
+    """Evaluate `text` and write the result, at most `limit` bytes. After `until_s` do nothing."""
     if time.time() > until_s:
         return
     try:
@@ -35,12 +36,33 @@ def run(text: str, until_s: float, address: int, limit: int) -> None:
             result = "error\n\n%s\n%s" % (type(error).__name__, error)
         except Exception:  # noqa: BLE001 - the text of an error may fail, too
             result = "error\n\n%s\n" % type(error).__name__
-    data = result.encode("utf-8", "backslashreplace")[:limit]
-    with open("/proc/self/mem", "r+b", buffering=0) as memory:
-        memory.seek(address + HEADER_BYTES)
-        memory.write(data)
-        memory.seek(address)
-        memory.write(len(data).to_bytes(4, "little") + b"\1\0\0\0")
+    write(result.encode("utf-8", "backslashreplace")[:limit])
+
+
+def into_memory(address: int) -> "Callable[[bytes], None]":
+    """Writes a result to an address of this process, and then that it is complete."""
+
+    def write(data: bytes) -> None:
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(address + HEADER_BYTES)
+            memory.write(data)
+            memory.seek(address)
+            memory.write(len(data).to_bytes(4, "little") + b"\1\0\0\0")
+
+    return write
+
+
+def into_file(path: str) -> "Callable[[bytes], None]":
+    """Writes a result into a new file, which has its name when it is complete."""
+
+    def write(data: bytes) -> None:
+        draft = path + ".new"
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        os.rename(draft, path)
+
+    return write
 
 
 def evaluate(text: str, limit: int) -> str:

@@ -1,4 +1,5 @@
-"""Evaluates one expression in the process of a rank, through gdb and a pending call of CPython.
+"""Evaluates one expression in the process of a rank: by `sys.remote_exec` (`remote_exec`), or through gdb and a pending
+call of CPython.
 
 gdb attaches, maps a page, writes the program into it, registers `PyRun_SimpleString` by `Py_AddPendingCall`, and
 detaches, all within a fraction of a second: neither call needs the GIL or the allocator. The main thread then runs the
@@ -22,7 +23,7 @@ from ..proc.memory_readers import MemoryReaders
 from ..proc.procfs import ProcFs, printable
 from ..proc.symbols import BadImage, find_symbol
 from ..proc.user_files import RightsOf
-from . import eval_program
+from . import eval_program, remote_exec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ..samplers.base import Fields
 
 GDB = "/usr/bin/gdb"
+#: How an expression is evaluated.
+DEBUGGER, REMOTE_EXEC = "gdb", "remote_exec"
 MAX_EXPRESSION = 4096
 #: Seconds. Limit of gdb, and of waiting for the main thread.
 GDB_S, MOST_WAIT_S = 20.0, 60.0
@@ -39,7 +42,7 @@ POLL_S = 0.02
 #: Bytes of the mapped region: the program, then the result.
 PROGRAM_BYTES, RESULT_BYTES = 32768, 32768
 #: Versions of CPython that this was tried with.
-OLDEST, NEWEST = (3, 6), (3, 13)
+OLDEST, NEWEST = (3, 6), (3, 14)
 _PAGE = 4096
 #: Where regions are mapped: below libraries and heap, above ET_EXEC programs.
 _LOWEST, _HIGHEST = 0x200000000000, 0x400000000000
@@ -56,17 +59,19 @@ _timeouts: "dict[tuple[int, int], int]" = {}
 
 
 def run_eval(agent: "Agent", args: "Fields") -> "Fields":
-    """{"outcome": "value" or "error", "place", "type", "text", "paused_s"}. Raises RequestError."""
+    """{"outcome": "value" or "error", "place", "type", "text", "way", "paused_s"}. Raises RequestError."""
     if agent.config.get("allow_eval") is not True:
         raise RequestError("eval_off", "eval is off on this node", "set [agent] allow_eval = true for it")
     text, pid, ticks = args["expression"], int(args["pid"]), int(args["start_ticks"])
     if not isinstance(text, str) or not 0 < len(text) <= MAX_EXPRESSION or "\0" in text:
         raise RequestError("bad_request", "an expression has 1 to %d characters" % MAX_EXPRESSION)
     procfs = ProcFs()
-    _require_rank(agent, procfs, pid, ticks)
+    way = _way(agent, procfs, pid, ticks)
+    wait_s = min(MOST_WAIT_S, max(0.1, float(args["timeout_s"])))
+    if way == REMOTE_EXEC:
+        return _executed(agent, pid, text, wait_s)
     if _timeouts.get((pid, ticks), 0) >= _MOST_TIMEOUTS:
         raise RequestError("eval_pending", "%d calls wait for the main thread of pid %d" % (_MOST_TIMEOUTS, pid))
-    wait_s = min(MOST_WAIT_S, max(0.1, float(args["timeout_s"])))
     memory = MemoryReaders(procfs, (read_addresses, read_result), (pid,), GDB_S)
     try:
         return _evaluated(agent, memory, pid, ticks, text, wait_s)
@@ -76,42 +81,61 @@ def run_eval(agent: "Agent", args: "Fields") -> "Fields":
 
 def _evaluated(agent: "Agent", memory: "MemoryReaders", pid: int, ticks: int, text: str, wait_s: float) -> "Fields":
     address, addresses = _addresses(memory, pid)
-    source = _source(text, time.time() + wait_s + GDB_S, address)
-    agent.outbox.post([("log", {"source": "agent", "severity": "warning",
-                                "text": "an expression is evaluated in pid %d" % pid})])  # fmt: skip
+    source = _source(text, time.time() + wait_s + GDB_S, "into_memory(%d)" % (address + PROGRAM_BYTES))
+    _report(agent, pid)
     paused_s = _register(pid, _script(addresses, address, source))
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         result = _result(memory, pid, address + PROGRAM_BYTES)
         if result is not None:
-            return dict(result, paused_s=paused_s)
+            return dict(result, way=DEBUGGER, paused_s=paused_s)
         time.sleep(POLL_S)
     _cancel(pid, address)
     _timeouts[pid, ticks] = _timeouts.get((pid, ticks), 0) + 1
-    problem = "the main thread executed no Python bytecode within %.0f s: it is in a call of C code" % wait_s
-    raise RequestError("eval_timeout", problem, "it is not evaluated later; a stack shows where the thread is")
+    raise remote_exec.timeout(wait_s)
 
 
-def _require_rank(agent: "Agent", procfs: "ProcFs", pid: int, ticks: int) -> None:
-    """Raises RequestError unless the process is a rank of this node that this can be done to."""
+def _executed(agent: "Agent", pid: int, text: str, wait_s: float) -> "Fields":
+    _report(agent, pid)
+    source = _source(text, time.time() + wait_s + remote_exec.START_S, "into_file(RESULT)", "RESULT")
+    result = remote_exec.execute(pid, source, wait_s, RESULT_BYTES - eval_program.HEADER_BYTES)
+    try:
+        return dict(_fields(_parsed(result)), way=REMOTE_EXEC, paused_s=0.0)
+    except ValueError as error:
+        raise RequestError("gone", "the result cannot be read: %s" % error)
+
+
+def _report(agent: "Agent", pid: int) -> None:
+    text = "an expression is evaluated in pid %d" % pid
+    agent.outbox.post([("log", {"source": "agent", "severity": "warning", "text": text})])
+
+
+def _way(agent: "Agent", procfs: "ProcFs", pid: int, ticks: int) -> str:
+    """How an expression is evaluated in a process: REMOTE_EXEC where that is possible, else DEBUGGER.
+
+    Raises RequestError unless it is a rank of this node that this can be done to.
+    """
     snapshot = agent.context.shared.get("processes")
     ranks = {(rank.pid, rank.start_ticks) for rank in (snapshot.ranks if snapshot is not None else ())}
     if (pid, ticks) not in ranks:
         raise RequestError("no_rank", "pid %d is not a rank of this node" % pid)
-    if os.uname().machine != "x86_64":
-        raise RequestError("unsupported", "eval was not tried on %s" % os.uname().machine)
     version = programs.version_of(procfs, pid)
-    if version is None or version.free_threaded or not OLDEST <= tuple(version.number) <= NEWEST:
+    if version is None or version.free_threaded or not OLDEST <= tuple(version.number)[:2] <= NEWEST:
         name = str(version) if version is not None else "a Python of unknown version"
-        try_ = "CPython 3.6 to 3.13 with a GIL; sys.remote_exec of 3.14 was not tried, and is not used"
-        raise RequestError("unsupported", "eval was not tried with %s" % name, try_)
-    if not os.access(GDB, os.X_OK):
-        raise RequestError("no_debugger", "%s is not installed on this node" % GDB, "install gdb")
+        raise RequestError("unsupported", "eval was not tried with %s" % name, "CPython 3.6 to 3.14 with a GIL")
+    way = REMOTE_EXEC if remote_exec.is_possible(procfs, pid, version) else DEBUGGER
+    if way == DEBUGGER and os.uname().machine != "x86_64":
+        raise RequestError("unsupported", "eval was not tried on %s" % os.uname().machine)
+    if way == DEBUGGER and not os.access(GDB, os.X_OK):
+        is_new = tuple(version.number)[:2] >= remote_exec.OLDEST
+        try_ = "install gdb" + (", or set [agent] python to the same version, outside of containers" if is_new else "")
+        raise RequestError("no_debugger", "%s is not installed on this node" % GDB, try_)
     fields = dict(line.split(b":", 1) for line in procfs.read_at_once(pid, "status").splitlines() if b":" in line)
     if fields.get(b"TracerPid", b"0").strip() != b"0":
         raise RequestError("traced", "pid %d is traced by another program" % pid)
     if fields.get(b"State", b" ").split()[0] in (b"T", b"t", b"Z", b"X", b"D"):
         raise RequestError("not_running", "pid %d is stopped, ended or hangs in the kernel" % pid)
+    return way
 
 
 def _register(pid: int, script: bytes) -> float:
@@ -224,14 +248,14 @@ def _script(addresses: "dict[bytes, int]", address: int, source: bytes) -> bytes
     return ("\n".join(lines) + "\n").encode("ascii")
 
 
-def _source(text: str, until_s: float, address: int) -> bytes:
-    """The program as text for PyRun_SimpleString, which must not raise."""
-    program = "%s\n\nrun(%r, %r, %d, %d)\n" % (
-        commands.source_of(eval_program.__name__), text, until_s, address + PROGRAM_BYTES,
-        RESULT_BYTES - eval_program.HEADER_BYTES,
+def _source(text: str, until_s: float, write: str, given: str = "") -> bytes:
+    """The program as text for PyRun_SimpleString or a file, which must not raise; `given`: a name that it gets."""
+    program = "%s\n\nrun(%r, %r, %s, %d)\n" % (
+        commands.source_of(eval_program.__name__), text, until_s, write, RESULT_BYTES - eval_program.HEADER_BYTES,
     )  # fmt: skip
-    started = "try:\n exec(compile(%a, %a, 'exec'), {'__name__': 'gconsole_eval'})\nexcept BaseException:\n pass\n"
-    source = (started % (program, eval_program.FILE)).encode("ascii")
+    names = "{'__name__': 'gconsole_eval'%s}" % (", %r: %s" % (given, given) if given else "")
+    started = "try:\n exec(compile(%a, %a, 'exec'), %s)\nexcept BaseException:\n pass\n"
+    source = (started % (program, eval_program.FILE, names)).encode("ascii")
     if len(source) >= PROGRAM_BYTES:
         raise RequestError("bad_request", "the expression is too long")
     return source
@@ -253,12 +277,15 @@ def _result(memory: "MemoryReaders", pid: int, address: int) -> "Fields | None":
     """The fields of the result in the memory of the process; None as long as there is none. Raises RequestError."""
     try:
         answer = memory.read(pid, read_result, address)
-        if answer is None:
-            return None
-        is_value, *texts = as_fields(answer, 4)
-        place, kind, text = (as_text(part, longest) for part, longest in zip(texts, _LONGEST))  # noqa: B905
+        return None if answer is None else _fields(answer)
     except (OSError, ValueError) as error:
         raise RequestError("gone", "the result cannot be read: %s" % error)
+
+
+def _fields(answer: "Any") -> "Fields":
+    """The fields of what `_parsed` returns, checked. Raises ValueError."""
+    is_value, *texts = as_fields(answer, 4)
+    place, kind, text = (as_text(part, longest) for part, longest in zip(texts, _LONGEST))  # noqa: B905 - Python 3.6
     return {
         "outcome": "value" if is_value is True else "error", "place": printable(place, _LONGEST[0]) or None,
         "type": printable(kind, _LONGEST[1]), "text": text,

@@ -15,7 +15,8 @@ from gconsole.records import Failure, Log
 from gconsole.transport.errors import AgentRefused
 
 RANK = RankProcess(node="node1", job="j", rank=5, pid=7, start_ticks=9)
-ANSWER = {"outcome": "value", "type": "bool", "text": "True", "place": "train.py:3 main", "paused_s": 0.2}
+ANSWER = {"outcome": "value", "type": "bool", "text": "True", "place": "train.py:3 main", "way": "gdb",
+          "paused_s": 0.2}  # fmt: skip
 
 
 class Link:

@@ -102,7 +102,8 @@ def test_values_come_from_the_jobs_own_frame_and_its_loop_goes_on(loop: Process)
     assert first["place"].endswith((" train", " <genexpr>"))
     assert loop.makes_steps()
     assert loop.evaluate("1 / 0") | {"paused_s": 0} == {
-        "outcome": "error", "place": None, "type": "ZeroDivisionError", "text": "division by zero", "paused_s": 0
+        "outcome": "error", "place": None, "type": "ZeroDivisionError", "text": "division by zero", "way": "gdb",
+        "paused_s": 0,
     }  # fmt: skip
     assert loop.evaluate("nosuch")["type"] == "NameError"
     assert loop.evaluate("import os")["type"] == "SyntaxError"
@@ -161,19 +162,20 @@ def test_refused_where_it_is_off_not_a_rank_traced_or_stopped(loop: Process) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root evaluates in processes of others")
-def test_python_3_14_is_refused_as_untried_also_where_no_debugger_is_installed(
-    loop: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusal_without_a_debugger_names_what_to_install(loop: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "GDB", "/nonexistent/gdb")
-    with pytest.raises(RequestError) as problem:
-        loop.evaluate("steps")
-    assert problem.value.name == "no_debugger"
-    version = SimpleNamespace(number=(3, 14), free_threaded=False)
-    monkeypatch.setattr(evaluate.programs, "version_of", lambda procfs, pid: version)
-    with pytest.raises(RequestError) as problem:
-        loop.evaluate("steps")
-    assert problem.value.name == "unsupported"
-    assert "sys.remote_exec of 3.14 was not tried" in problem.value.try_
+    for number, try_ in (((3, 11), "install gdb"), ((3, 14), "set [agent] python to the same version")):
+        version = SimpleNamespace(number=number, free_threaded=False)
+        monkeypatch.setattr(evaluate.programs, "version_of", lambda procfs, pid, version=version: version)
+        with pytest.raises(RequestError) as problem:
+            loop.evaluate("steps")
+        assert problem.value.name == "no_debugger" and try_ in problem.value.try_
+    for number, is_free_threaded in (((3, 15), False), ((3, 14), True)):
+        version = SimpleNamespace(number=number, free_threaded=is_free_threaded)
+        monkeypatch.setattr(evaluate.programs, "version_of", lambda procfs, pid, version=version: version)
+        with pytest.raises(RequestError) as problem:
+            loop.evaluate("steps")
+        assert problem.value.name == "unsupported" and "3.6 to 3.14" in problem.value.try_
     assert loop.logs == []
 
 
@@ -206,7 +208,7 @@ def test_debugger_runs_as_the_user_of_the_rank_without_capabilities() -> None:
 
 
 def test_commands_for_the_debugger_have_no_text_of_a_user() -> None:
-    source = evaluate._source("'\\n detach \\n shell id'", time.time(), 0x200000000000)
+    source = evaluate._source("'\\n detach \\n shell id'", time.time(), "into_memory(1)")
     addresses = {b"mmap": 1, b"Py_AddPendingCall": 2, b"PyRun_SimpleString": 3}
     script = evaluate._script(addresses, 0x200000000000, source).decode("ascii")
     assert "shell" not in script
