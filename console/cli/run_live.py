@@ -28,6 +28,8 @@ from ..text.format import clock_time_ms
 from ..text.sanitize import Printable, join_lines, printable
 from .terminal import print_text
 
+#: Seconds. Shortest interval between two polls, at the beginning.
+SOONEST_S = 0.01
 #: Seconds between SIGTERM and SIGKILL for pending stops.
 STOP_GRACE_S = 10.0
 
@@ -42,12 +44,13 @@ class LiveFleet(msgspec.Struct, frozen=True):
     findings: FindingTracker
 
     async def until(self, condition: Callable[[], bool], deadline_s: float | None = None) -> bool:
-        """Poll until `condition()`; False after `deadline_s` seconds."""
+        """Poll until `condition()`, often at first; False after `deadline_s` seconds."""
         began = time.monotonic()
         while not condition():
-            if deadline_s is not None and time.monotonic() - began > deadline_s:
+            waited_s = time.monotonic() - began
+            if deadline_s is not None and waited_s > deadline_s:
                 return False
-            await asyncio.sleep(headless.POLL_S)
+            await asyncio.sleep(min(headless.POLL_S, max(SOONEST_S, waited_s / 20)))
         return True
 
 

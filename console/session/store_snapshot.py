@@ -11,8 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from ..core.bus import Published
 from ..core.store import Store
@@ -22,6 +20,9 @@ from ..records.metrics import HISTORY
 from .format.table_schema import TABLES, line_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ..core.metric_history import HistorySnapshot
     from .query.source_tables import HistoryRows, SourceTables
 
@@ -69,6 +70,8 @@ class EntityHistory(msgspec.Struct, frozen=True):
 
     def recorded_points(self) -> NDArray[np.bool_]:
         """Return where [instant, entity] any metric is set, without the newest point: that exists as a record."""
+        import numpy as np  # takes 100 ms, which a command that asks for no history does not spend
+
         is_set: NDArray[np.bool_] = np.asarray(~np.isnan(self.metrics.values).all(axis=2))
         if self.metrics.keys:
             newest = np.where(is_set, np.arange(len(self.metrics.t))[:, None], -1).max(axis=0)
@@ -133,6 +136,8 @@ def _head(store: Store, family: str, key: Hashable) -> dict[str, Any]:
 
 def _history_rows(family: str, history: EntityHistory) -> HistoryRows:
     """Return a row per instant and entity at which any metric is set."""
+    import numpy as np
+
     from .query.source_tables import HistoryRows
 
     stored = history.metrics

@@ -284,6 +284,12 @@ class Agent(object):
             thread.start()
         SamplerThread(CostSampler(self.context, self), self).start()
 
+    def wake_sampler(self, name: str) -> None:
+        """Have the samplers of that name, one or none, tick now."""
+        for thread in self.threads:
+            if thread.sampler.name == name:
+                thread.wake()
+
     def miss(self, name: str, text: str, try_: str) -> None:
         """Add or replace a missing capability; the `node` record is sent again if it was already sent."""
         missing = {"name": name, "text": text, "try": try_}

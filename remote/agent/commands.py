@@ -39,7 +39,7 @@ COMMANDS = {
     "py_spy_record": _RECORD + ["20", "--pid", "{pid}"],
     "py_spy_record_slowly": _RECORD + ["10", "--pid", "{pid}"],
     # runs the commands of a job of `gconsole run start`
-    "job_supervisor": ["{python}", "-I", "-B", "{program}"],
+    "job_supervisor": ["{python}", "-I", "-S", "-B", "{program}"],
     # reads the source of clocks/gpu_timer from stdin: CUDA is loaded in a short-lived process
     "gpu_clock": ["{python}", "-I", "-B", "-"],
     # reads the source of jobs/python_facts from stdin: {python} is the interpreter that the user wants a job to run

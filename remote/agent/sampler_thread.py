@@ -33,6 +33,7 @@ class SamplerThread(threading.Thread):
         self.agent = agent
         self.ready = threading.Event()  # set after the first tick or failure
         self.began: "float | None" = None  # time.monotonic() of the start or tick under way
+        self._woken = threading.Event()
         self._missing = ""  # name under which the source is reported as missing
         self._absence: "list[Fact]" = []  # its last records of that
         self._has_crashed = False
@@ -103,7 +104,13 @@ class SamplerThread(threading.Thread):
             if facts:
                 self.agent.outbox.post(facts)
             self.ready.set()
-            self.agent.ended.wait(self._until_next_slot())
+            self._woken.wait(self._until_next_slot())
+            self._woken.clear()
+
+    def wake(self) -> None:
+        """Tick now: something has changed here that is not to wait for the next slot."""
+        self.sampler.expedite()
+        self._woken.set()
 
     def _until_next_slot(self) -> float:
         """Seconds to the next slot of the grid that all samplers share."""

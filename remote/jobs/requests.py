@@ -97,6 +97,7 @@ def begin(agent: "Agent", args: "Fields") -> "Fields":
     deadline = time.monotonic() + BEGIN_S
     while time.monotonic() < deadline:
         if folder.read(job_dir.SUPERVISOR) is not None:
+            agent.wake_sampler("jobs")
             return job_dir.state_of(folder, spec)
         ended = folder.read(job_dir.EXIT)
         if ended is not None:
@@ -154,6 +155,7 @@ def follow(agent: "Agent", args: "Fields") -> "Fields":
         agent.outbox.post(facts)
     if args.get("follow"):
         agent.followed[args["job"]] = follower
+        agent.wake_sampler("jobs")
     return {"last_seq": agent.outbox.last_seq}
 
 
@@ -175,6 +177,7 @@ def watch(agent: "Agent", args: "Fields") -> "Fields":
             follower = Follower(folder, spec, args["tail"])
         follower.catch_up(args["tail"])
         agent.followed[job] = follower
+        agent.wake_sampler("jobs")
     return {}
 
 

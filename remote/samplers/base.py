@@ -80,6 +80,9 @@ class Sampler(object):
         """Yield (kind, fields) for each fact of this instant."""
         return iter(())
 
+    def expedite(self) -> None:
+        """Read everything in the next tick, which comes at once: see `SamplerThread.wake`."""
+
     def absence(self, error: "Unavailable") -> "list[Fact]":
         """(kind, fields) that report a source that does not exist."""
         return []

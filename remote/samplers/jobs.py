@@ -40,6 +40,10 @@ class JobSampler(Sampler):
         """Seconds between two ticks. Shorter while output is followed."""
         return FOLLOWED_S if self._agent.followed else max(EVERY_S, self.context.interval_s)
 
+    def expedite(self) -> None:
+        """Read the job folders in the next tick."""
+        self._due = 0.0
+
     def tick(self, now: float) -> "Iterator[Fact]":
         """Changed `job` and `job_node` records, and the followed output."""
         if now >= self._due:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -267,7 +268,11 @@ _PATTERNS: Final[tuple[tuple[FrameClass, str], ...]] = (
     ("network_io", r"^(sock_(recv|send|connect|accept)\w*|_ssl__SSLSocket_\w+|SSL_(read|write|connect))"),
     ("file_io", r"^(os_(read|write|open|fsync|stat)\w*|_io_\w+|fileio_\w+|_Py_(read|write|open|fopen\w*))"),
 )  # fmt: skip
-_MEANINGS: Final = [(cls, re.compile(pattern)) for cls, pattern in _PATTERNS]
+
+
+@functools.cache
+def _meanings() -> list[tuple[FrameClass, re.Pattern[str]]]:
+    return [(cls, re.compile(pattern)) for cls, pattern in _PATTERNS]  # 40 ms, which most commands do not need
 
 
 def main_of(threads: Iterable[Stack]) -> Stack:
@@ -313,7 +318,7 @@ def native_class(frames: Sequence[StackFrame]) -> FrameClass | None:
         if not frame.native:
             break
         calls.append(frame.function)
-    for cls, pattern in _MEANINGS:
+    for cls, pattern in _meanings():
         if any(pattern.search(call) for call in calls):
             return cls
     return None

@@ -48,6 +48,8 @@ class Agent:
     def __init__(self, root: Path) -> None:
         self.place, self.context, self.outbox = Place(root), Context(), Outbox()
         self.starter, self.followed, self.left_off = DetachedStarter(), {}, {}
+        self.woken: list[str] = []
+        self.wake_sampler = self.woken.append
 
 
 @pytest.fixture
@@ -103,6 +105,18 @@ def over(agent, job="j-1"):
 def test_job_whose_commands_succeed_is_completed(agent, tmp_path):
     assert begun(agent, a_spec(tmp_path, "exit 0", "sleep 0.1"))["state"] in ("running", "completed")
     assert over(agent)["state"] == "completed"
+
+
+def test_started_and_followed_job_is_reported_before_the_next_slot(agent, tmp_path):
+    sampler = JobSampler(agent.context, agent)
+    assert list(sampler.tick(0.0)) == []
+    begun(agent, a_spec(tmp_path, "exec sleep 600"))
+    assert agent.woken == ["jobs"]
+    assert list(sampler.tick(0.1)) == []  # its folders were read just before
+    sampler.expedite()
+    assert [kind for kind, _ in sampler.tick(0.1)] == ["job", "job_node"]
+    requests.follow(agent, {"job": "j-1", "tail": None, "follow": True})
+    assert agent.woken == ["jobs", "jobs"]
 
 
 def test_first_failed_rank_sets_the_exit_code_and_the_others_are_ended(agent, tmp_path):
