@@ -88,6 +88,8 @@ def test_plan_over_http_scales_a_configuration_and_checks_imports(api: Api) -> N
     scale = {"path": "c.json", "text": '{"lr": 0.1, "per_device_train_batch_size": 8}'}
     planned = api.post("/jobs/plan", {**wanted, "command": ["true", "c.json"], "scale": scale, "check_imports": True})
     assert "lr: 0.1 → 0.2" in planned["text"]
+    copied = api.request("POST", "/jobs/plan", {**wanted, "sync": "/root/.ssh"})
+    assert (copied.status, copied.json["name"]) == (400, "no_sync")
 
 
 def test_doctor_checks_only_the_requested_nodes(api: Api) -> None:

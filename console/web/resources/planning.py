@@ -56,6 +56,7 @@ class StartJobRequest(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[VariableName, Annotated[str, msgspec.Meta(max_length=65536, pattern=r"^[^\x00]*$")]] = {}
     scale: ScaleRequest | None = None
     check_imports: bool = False  # also look up the modules that the script imports
+    sync: Word | None = None  # refused with 400: it would copy a folder of the machine of the API to the nodes
 
 
 class NodePlan(msgspec.Struct):
@@ -134,6 +135,14 @@ def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
     reserved = [name for name in spec.env if name.startswith(RESERVED)]
     if reserved:
         raise http_problem(400, "reserved", f"{', '.join(reserved)}: reserved for gconsole", "use another name")
+    if spec.sync is not None:
+        raise http_problem(
+            400, "no_sync",
+            "folders of the machine where gconsole api runs are not copied for clients: they could read every file of"
+            " its user",
+            "run on the client: gconsole run start --sync DIR; or put the code on a file system that the nodes share,"
+            " and set workdir",
+        )  # fmt: skip
     select = spec.select or preferred.select or "auto"
     return JobRequest(
         command=spec.command, nodes=spec.nodes or preferred.nodes,
