@@ -277,7 +277,8 @@ async def watch_nodes(
         await recording.stop()
     await console.black_box.close()
     if not quiet:
-        print_text(printable(""), err=True)  # end the progress line
+        if shows_progress():
+            print_text(printable(""), err=True)  # end the progress line
         for line in headless.warnings(store):
             print_text(printable(f"gconsole: {line}"), err=True)
     if stream:

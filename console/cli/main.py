@@ -192,8 +192,11 @@ _VIA = click.Option(
 
 
 def _be_quiet(ctx: click.Context, option: click.Parameter, value: bool) -> None:
-    if value:
-        set_quiet()
+    if not value:
+        return
+    set_quiet()
+    if ctx.parent is None:  # before the command: it is the default of commands with a `-q` of their own
+        ctx.default_map = {name: {"quiet": True} for name in COMMANDS}
 
 
 #: Of every command that does not have it with a meaning of its own.
@@ -244,6 +247,8 @@ def _add_json(command: click.Command) -> None:
 
 _AS_JSON = "gconsole.json"
 _LINEAR = "--linear"
+#: Flags before a command that leave the default TARGET as it is.
+_FLAGS = frozenset(["-q", "--quiet", "-v", "-vv", "--verbose"])
 
 
 class Commands(click.Group):
@@ -271,11 +276,12 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a TARGET, use ./hosts.toml. Raises FirstStart if it does not exist."""
         via, rest = (args[:2], args[2:]) if args[:1] == _VIA.opts else ([], args)
-        if set(rest) <= {*_TRUST.opts, _LINEAR} and not ctx.resilient_parsing:
+        common = [arg for arg in rest if arg in _FLAGS]
+        if set(rest) <= {*_TRUST.opts, _LINEAR, *_FLAGS} and not ctx.resilient_parsing:
             if not Path(HOSTS).is_file():
                 raise FirstStart
             require_consent(Path(HOSTS), HOSTS, is_trusted=not set(rest).isdisjoint(_TRUST.opts))
-            rest = [HOSTS, *(arg for arg in rest if arg == _LINEAR)]
+            rest = [*common, HOSTS, *(arg for arg in rest if arg == _LINEAR)]
         if rest[:1] == [_LINEAR]:  # an option of `tui`
             rest = ["tui", *rest]
         args = [*via, *rest]
@@ -305,7 +311,7 @@ class Commands(click.Group):
     epilog=_EPILOG,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    params=[_TRUST, _VIA, _VERBOSE, _LOG_FILE],
+    params=[_TRUST, _VIA, _QUIET, _VERBOSE, _LOG_FILE],
 )
 @click.version_option(__version__, "-V", "--version", prog_name="gconsole")
 def gconsole() -> None:

@@ -61,18 +61,30 @@ def require_known_name(
     `what` else it could have been, for the message; `more` are names of such things. A resolver that is temporarily
     unavailable refutes a name only if it is similar to another one, or if the check `is_strict`.
     """
-    if config.path is not None or len(config.nodes) != 1:
-        return
-    node = config.nodes[0]
-    if node.engine is not None or node.address or node.ssh.transport == "local" or node.ssh.jump or node.ssh.gateway:
-        return
-    error = _resolve_error(node.host)
-    if error is None or _is_known_to_ssh(node.host):
+    error = _unknown_name_error(config)
+    if error is None:
         return
     hint = did_you_mean(target, more)
     if error == socket.EAI_AGAIN and not hint and not is_strict:
         return
     raise click.UsageError(f"{printable(target)} is neither {what} nor a host name that can be resolved{hint}")
+
+
+def require_no_typing_error(config: Config, target: str) -> None:
+    """Raise UsageError if TARGET is the name of one host that is not resolvable, and similar to a file or a command."""
+    if (hint := did_you_mean(target)) and _unknown_name_error(config) is not None:
+        raise click.UsageError(f"{printable(target)} is neither a file nor a host name that can be resolved{hint}")
+
+
+def _unknown_name_error(config: Config) -> int | None:
+    """The error of the resolver, if the target is the name of one host that is reached by its address; else None."""
+    if config.path is not None or len(config.nodes) != 1:
+        return None
+    node = config.nodes[0]
+    if node.engine is not None or node.address or node.ssh.transport == "local" or node.ssh.jump or node.ssh.gateway:
+        return None
+    error = _resolve_error(node.host)
+    return None if error is None or _is_known_to_ssh(node.host) else error
 
 
 def _resolve_error(host: str) -> int | None:

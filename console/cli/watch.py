@@ -13,6 +13,7 @@ import click
 from ..text.sanitize import printable
 from .main import EXIT_OK
 from .options import duration_option, fail_on_option, load_target, target
+from .target_names import require_no_typing_error
 from .terminal import print_result
 
 
@@ -45,7 +46,8 @@ def watch(
     """
     if sum((rule_name is not None, unit_action is not None, for_s is not None or until_finding)) > 1:
         raise click.UsageError("--test-rule, --install, --uninstall and --print go neither together nor with --for")
-    config = load_target(target, overrides, connects=False)  # a service retries a name that cannot be resolved yet
+    config = load_target(target, overrides, connects=False)
+    require_no_typing_error(config, target)  # only that: a service retries a name that cannot be resolved yet
     if unit_action is not None:
         return _manage_unit(unit_action, target, overrides, config.cluster, session, as_json)
     from .watch_live import fire_test_rule, run_watch

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..text.format import size
-from .model import ConfigError, ConfigErrors, Origin, PlacedRule, Setting
+from .model import ConfigError, Origin, PlacedRule, Setting, all_of
 from .nodeset import NodeAddress, expand, fold
 from .nodeset_parser import MAX_NAMES, BadNodeSet
 from .schema import BadValue, Key, Value, all_keys, keys, nearest, overrides, sections, shown
@@ -143,7 +143,7 @@ def check(document: Document) -> Contents:
     except ConfigError as error:
         errors.append(error)
     if errors:
-        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+        raise all_of(errors)
     return Contents(settings, entries, rules)
 
 

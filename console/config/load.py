@@ -14,7 +14,7 @@ import msgspec
 from .clock_presets import check as check_clock
 from .clock_presets import with_preset
 from .document import Contents, Document, Entry, check, read, resolve_path
-from .model import Config, ConfigError, NodeConfig, Origin, Setting
+from .model import Config, ConfigError, NodeConfig, Origin, Setting, all_of
 from .nodeset import NodeAddress, expand
 from .nodeset_parser import BadNodeSet
 from .schema import BadValue, Key, all_keys, keys, nearest, per_node_sections, sections, variables
@@ -42,13 +42,19 @@ def load(
     `name`: default name of the cluster of a node set. Relative paths in the file are relative to its folder, all others
     to the working directory.
     """
-    forced, warnings = _environment(environ)
-    forced |= _flags(flags)
+    errors: list[ConfigError] = []
+    forced, warnings = _environment(environ, errors)
+    forced |= _flags(flags, errors)
     target = str(named_cluster(target) or target)
-    if is_file_target(target):
-        document = read(Path(target), target)
-        return configure(document, check(document), forced, warnings)
-    contents = Contents({}, (_target_entry(target),))
+    try:
+        document = read(Path(target), target) if is_file_target(target) else None
+        contents = check(document) if document is not None else Contents({}, (_target_entry(target),))
+    except ConfigError as error:
+        raise all_of([*errors, error]) from None
+    if errors:
+        raise all_of(errors)
+    if document is not None:
+        return configure(document, contents, forced, warnings)
     if target == LOCAL and "ssh.transport" not in forced:
         forced["ssh.transport"] = Setting("ssh.transport", LOCAL, _TARGET)
     return _assemble(contents, forced, cluster=name or target, path=None, warnings=warnings)
@@ -128,14 +134,14 @@ def _target_entry(target: str) -> Entry:
         raise ConfigError("target", "", error.text, error.nearest) from None
 
 
-def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[str, ...]]:
-    """Settings of GCONSOLE_* variables by full name, and a warning for each unknown one."""
+def _environment(environ: Mapping[str, str], errors: list[ConfigError]) -> tuple[dict[str, Setting], tuple[str, ...]]:
+    """Settings of GCONSOLE_* variables by full name, and a warning for each unknown one; adds to `errors`."""
     settings: dict[str, Setting] = {}
     warnings = []
     for name, text in sorted(environ.items()):
         key = variables().get(name)
         if key is not None and text:
-            settings[str(key)] = _forced(key, text, Origin("environment", name), "environment", name)
+            _force(settings, key, text, Origin("environment", name), "environment", name, errors)
         elif key is None and name.startswith(_PREFIX):
             near = nearest(name, variables())
             hint = f" (did you mean {near}?)" if near else ""
@@ -143,23 +149,26 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[
     return settings, tuple(warnings)
 
 
-def _flags(flags: Mapping[str, object]) -> dict[str, Setting]:
+def _flags(flags: Mapping[str, object], errors: list[ConfigError]) -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
     for name, value in flags.items():
         if name not in all_keys():
             text = "unknown configuration key; gconsole config show TARGET prints all"
-            raise ConfigError("--set", name, text, nearest(name, all_keys()))
-        if value is not None:
-            settings[name] = _forced(all_keys()[name], value, Origin("flag"), "flag", name)
+            errors.append(ConfigError("--set", name, text, nearest(name, all_keys())))
+        elif value is not None:
+            _force(settings, all_keys()[name], value, Origin("flag"), "flag", name, errors)
     return settings
 
 
-def _forced(key: Key, value: object, origin: Origin, place: str, name: str) -> Setting:
+def _force(
+    settings: dict[str, Setting], key: Key, value: object, origin: Origin, place: str, name: str,
+    errors: list[ConfigError],
+) -> None:  # fmt: skip
     try:
         checked = key.parse(value) if isinstance(value, str) else key.check(value)
-        return Setting(str(key), resolve_path(key, checked, Path.cwd()), origin)
+        settings[str(key)] = Setting(str(key), resolve_path(key, checked, Path.cwd()), origin)
     except BadValue as error:
-        raise ConfigError(place, name, error.text, error.nearest) from None
+        errors.append(ConfigError(place, name, error.text, error.nearest))
 
 
 def _assemble(

@@ -119,12 +119,17 @@ class ConfigError(GconsoleError):
 
 
 class ConfigErrors(ConfigError):
-    """Several errors of one file, a line each; its fields are those of the first one."""
+    """Several errors, a line each; its fields are those of the first one."""
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         first = errors[0]
         super().__init__(first.place, first.key, first.text, first.nearest)
         self.args = ("\n".join(dict.fromkeys(map(str, errors))),)
+
+
+def all_of(errors: Sequence[ConfigError]) -> ConfigError:
+    """One error of one or several."""
+    return errors[0] if len(errors) == 1 else ConfigErrors(errors)
 
 
 def one_line(text: str) -> str:

@@ -77,3 +77,22 @@ def test_question_without_a_terminal_is_a_usage_error_that_names_yes(args: list[
     refused = CliRunner().invoke(gconsole, args)
     assert refused.exit_code == 2, refused.output
     assert "--yes" in refused.output
+
+
+def test_quiet_verbose_and_version_also_stand_before_the_command(tmp_path: Path) -> None:
+    assert CliRunner().invoke(gconsole, ["-q", "-v", "-V"]).stdout.startswith("gconsole, version ")
+    loud = CliRunner().invoke(gconsole, ["diagnose", str(SESSION)])
+    assert loud.stdout
+    for words in (["-q", "diagnose"], ["diagnose", "-q"], ["--quiet", "diagnose"]):
+        quiet = CliRunner().invoke(gconsole, [*words, str(SESSION)])
+        assert (quiet.exit_code, quiet.output) == (loud.exit_code, "")
+
+
+def test_flags_alone_keep_the_default_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for flags in (["-q"], ["-v"], ["--verbose", "-q"], []):
+        started = CliRunner().invoke(gconsole, flags)
+        assert started.exit_code == 2 and "No TARGET given, and hosts.toml not found" in started.output
+    (tmp_path / "hosts.toml").write_text('[ssh]\nport = "x"\n[[nodes]]\nhosts = "a"\n')
+    refused = CliRunner().invoke(gconsole, ["-q", "--trust"])
+    assert "hosts.toml:2: ssh.port" in str(refused.exception)

@@ -72,3 +72,14 @@ def test_all_configuration_errors_are_reported_at_once():
     Path("hosts.toml").write_text('[ssh]\nport = "abc"\nusr = "x"\n[[nodes]]\nhosts = "node[1-"\n')
     result = CliRunner().invoke(gconsole, ["config", "show", "hosts.toml"])
     assert [line.split(":")[1] for line in str(result.exception).splitlines()] == ["2", "3", "5"]
+
+
+def test_watch_retries_a_name_but_not_a_typing_error(monkeypatch: pytest.MonkeyPatch):
+    from gconsole.cli import watch_live
+
+    watched: list[str] = []
+    monkeypatch.setattr(watch_live, "run_watch", lambda config, read, *, target, **_: watched.append(target) or 0)
+    refused = CliRunner().invoke(gconsole, ["watch", "hosts.tml"])
+    assert refused.exit_code == 2 and "did you mean hosts.toml?" in refused.output
+    assert CliRunner().invoke(gconsole, ["watch", "gpu-node-0999"]).exit_code == 0
+    assert watched == ["gpu-node-0999"]

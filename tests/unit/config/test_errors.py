@@ -157,3 +157,15 @@ def test_arbitrary_text_gives_a_one_line_printable_error(tmp_path_factory, text)
         load(str(path), environ={})
     assert str(caught.value).isprintable()
     assert str(caught.value).startswith(str(path))
+
+
+def test_errors_of_the_environment_the_flags_and_the_file_are_reported_at_once(here):
+    (here / "hosts.toml").write_text('[ssh]\nusr = "x"\n[[nodes]]\nhosts = "node[1-"\n')
+    flags = {"agent.nosuch": "1", "ssh.port": "abc"}
+    with pytest.raises(ConfigError) as caught:
+        load("hosts.toml", flags=flags, environ={"GCONSOLE_SSH_PORT": "x"})
+    places = [line.partition(": ")[0] for line in str(caught.value).splitlines()]
+    assert places == ["environment", "--set", "flag", "hosts.toml:2", "hosts.toml:4"]
+    with pytest.raises(ConfigError, match=r"agent\.nosuch") as caught:
+        load("node[1-", flags=flags, environ={})
+    assert len(str(caught.value).splitlines()) == 3
