@@ -54,7 +54,7 @@ def _columns(metrics: Iterable[Metric]) -> Mapping[Family, Sequence[MetricColumn
 
 # -- GPUs: labels node, gpu, uuid --------------------------------------------------------------------------------------
 
-GPU_UP: Final = Family("gconsole_gpu_up", "1 while the driver reaches the GPU, 0 once it is lost.")
+GPU_UP: Final = Family("gconsole_gpu_up", "1 while the GPU's figures arrive, 0 once it is lost, unusable or hung.")
 GPU_INFO: Final = Family("gconsole_gpu", "Identity of a GPU.", kind="info")
 GPU_RANK: Final = Family("gconsole_gpu_rank", "1 for each rank that uses a GPU; join on it for job and rank.")
 GPU_LIMITED: Final = Family("gconsole_gpu_clocks_limited", "1 for each reason why the clocks are below maximum.")

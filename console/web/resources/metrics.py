@@ -88,6 +88,7 @@ class GpuSnapshot(msgspec.Struct, frozen=True):
     uuid: str
     info: GpuInfo | None
     gpu: Gpu | None
+    is_up: bool  # whether its figures arrive
 
 
 class MetricsSnapshot(msgspec.Struct, frozen=True):
@@ -126,11 +127,10 @@ def take_snapshot(store: Store, recordings: Sequence[ActiveRecording], now_ns: i
         return record is not None and record.node in connected and now_ns - record.rx < STALE_NS
 
     gpus = [
-        GpuSnapshot(
-            node, uuid, now.info, now.gpu if is_young(now.gpu) and _is_current(now, connected.get(node)) else None
-        )
+        GpuSnapshot(node, uuid, now.info, now.gpu if is_up and is_young(now.gpu) else None, is_up)
         for (node, uuid), now in store.gpus.items()
         if node in connected
+        for is_up in (_is_current(now, connected[node]),)
     ]
     return MetricsSnapshot(
         nodes=tuple((now.name, now.state) for now in nodes),
@@ -148,9 +148,10 @@ def take_snapshot(store: Store, recordings: Sequence[ActiveRecording], now_ns: i
     )
 
 
-def _is_current(now: GpuNow, node: NodeNow | None) -> bool:
+def _is_current(now: GpuNow, node: NodeNow) -> bool:
     """Whether the figures of a GPU arrive."""
-    return not (now.info and now.info.lost) and gpu_stale_ns(now, node) is None
+    is_broken = now.info is not None and (now.info.lost is not None or now.info.unusable is not None)
+    return not is_broken and gpu_stale_ns(now, node) is None
 
 
 def families(snapshot: MetricsSnapshot) -> Families:
@@ -207,7 +208,7 @@ def _of_gpus(snapshot: MetricsSnapshot) -> Families:
         if process.rank is not None and (process.node, process.uuid) in named
     }
     limited = [f"{text},{labels(reason=reason)}" for text, gpu in metrics for reason in gpu.clocks_event_reasons]
-    yield f.GPU_UP, [sample(int(not (now.info and now.info.lost)), text) for text, now in gpus]
+    yield f.GPU_UP, [sample(int(now.is_up), text) for text, now in gpus]
     yield f.GPU_INFO, [sample(1, f"{text},{_about(info)}") for text, info in infos]
     yield f.GPU_RANK, sorted(sample(1, text) for text in ranks)
     yield f.GPU_LIMITED, [sample(1, text) for text in limited]

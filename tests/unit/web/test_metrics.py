@@ -10,10 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 
 from gconsole.core.control import ActiveRecording
 from gconsole.core.store import Store
-from gconsole.records import Gpu, GpuInfo, NodeState, Rank, RankStat
+from gconsole.records import Gpu, GpuInfo, Host, NodeState, Rank, RankStat
 from gconsole.web.exposition import OPENMETRICS, PLAIN, labels, wanted_format
 from gconsole.web.resources.metrics import MAX_JOBS, STALE_NS, exposition, take_snapshot
 
+SECOND = 10**9
 RECORDING = ActiveRecording("evening", NOW, 7, 4096)
 
 
@@ -86,6 +87,23 @@ def test_lost_gpu_is_exported_as_down_without_other_metrics() -> None:
     store = everything()
     store.apply([with_every_figure(GpuInfo, index=0, uuid=UUID, lost="GPU is lost")])
     found = read(store)
+    assert value(found, "gconsole_gpu_up") == 0
+    assert "gconsole_gpu_power_watts" not in found
+
+
+def test_unusable_gpu_is_exported_as_down_without_other_metrics() -> None:
+    store = everything()
+    store.apply([with_every_figure(GpuInfo, index=0, uuid=UUID, lost=None, unusable="the GPU requires a reset")])
+    found = read(store)
+    assert value(found, "gconsole_gpu_up") == 0
+    assert "gconsole_gpu_power_watts" not in found
+
+
+def test_gpu_whose_calls_hang_is_exported_as_down_while_its_node_reports() -> None:
+    store = everything()
+    store.apply([with_every_figure(Host, rx=NOW + 4 * SECOND)])
+    found = read(store, NOW + 4 * SECOND)
+    assert value(found, "gconsole_node_up") == 1
     assert value(found, "gconsole_gpu_up") == 0
     assert "gconsole_gpu_power_watts" not in found
 
