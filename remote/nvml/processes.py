@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from .call import NvmlDevice
 
 REFRESH_S = 2.0
-_NOT_FOUND = 6  # nvml.h: the GPU was idle since the last reading
+#: nvml.h, NVML_SUCCESS and NVML_ERROR_NOT_FOUND: the GPU was idle since the last reading. pynvml raises both.
+_NO_SAMPLES = (0, 6)
 _MAX_ANCESTORS = 64
 _KINDS = (
     ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
@@ -100,7 +101,7 @@ class GpuProcesses(object):
             return {}
         except nvml.NVMLError as error:
             code = getattr(error, "value", None)
-            if code != _NOT_FOUND:
+            if code not in _NO_SAMPLES:
                 device.record_failure(field, code, str(error))
             return {}
         of_pid: "dict[int, list[int]]" = {}

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from nvml import scenarios
 
 
@@ -116,3 +117,10 @@ def test_unreadable_process_list_is_listed_with_a_reason(watch):
 
     assert records.gpu_info[0].unsupported["gpu_process.compute"] == "Insufficient Permissions"
     assert os.getpid() not in {process.pid for process in records.gpu_process}
+
+
+@pytest.mark.parametrize("lines", [{}, {"gpu.share.none": 1}], ids=["not found", "success"])
+def test_idle_gpu_has_no_reason_why_the_share_of_processes_is_unknown(watch, lines):
+    records = watch(scenarios.hgx_h100() | lines).tick()
+
+    assert "gpu_process.sm_pct" not in records.gpu_info[0].unsupported

@@ -395,7 +395,8 @@ int nvmlDeviceGetProcessUtilization(Device *device, Share *answer, u32 *count, u
         sscanf(value, "%u %u %u", &answer[found].pid, &answer[found].sm, &answer[found].memory);
     }
     *count = found;
-    return found ? (answer ? OK : TOO_SMALL) : NOT_FOUND;
+    if (!found) return of(device, "share.none") ? OK : NOT_FOUND; /* some drivers succeed without samples */
+    return answer ? OK : TOO_SMALL;
 }
 
 /* -- events ------------------------------------------------------------------------------------------------------- */
