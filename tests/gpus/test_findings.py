@@ -89,6 +89,7 @@ CHANGES = (
     ({"gpu2.fabric": "3 1 0 1"}, "nvlink_fabric", "NVLink fabric: degraded bandwidth"),
     ({"gpu2.fabric": "3 1 0 1296"}, "nvlink_fabric", "NVLink fabric: route unhealthy, insufficient nvlinks"),
     ({"gpu2.fabric": "3 1 999"}, "nvlink_fabric", "NVLink fabric: error 999"),
+    ({"gpu2.fabric": "1 0 0"}, "nvlink_fabric", "NVLink fabric (not started), 7 GPUs of its node did"),
     ({"gpu2.power_limit": 400_000}, "gpu_settings", "power limit 400 W, 7 GPUs of its model 700 W"),
     ({"gpu2.pcie_gen": 3}, "pcie_degraded", "PCIe gen 3 under load, GPU and slot support gen 5"),
     ({"gpu2.pcie_width": 8}, "pcie_degraded", "PCIe x8, GPU and slot support x16"),
@@ -117,7 +118,7 @@ HEALTHY = (
     {"gpu2.util": "40 5", "gpu2.clock.1": 600, "gpu2.pcie_gen": 2},
     {"gpu2.temp": 88, "gpu2.margin": 5, "gpu2.field.82": "u32:98"},
     {"gpu.persistence": 0}, {"gpu.power_limit": 500_000}, {"gpu2.power_limit": 697_000},
-    {"gpu.fabric": "0 0 0"}, {"gpu2.threshold.1": 0}, {"gpu.reasons": "", "gpu2.clock.1": 345},
+    {"gpu.fabric": "0 0 0"}, {"gpu.fabric": "1 0 0"}, {"gpu2.threshold.1": 0}, {"gpu.reasons": "", "gpu2.clock.1": 345},
 )  # fmt: skip
 
 

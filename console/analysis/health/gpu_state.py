@@ -87,11 +87,23 @@ def nvlink_fabric(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
             severity: Severity = "error" if pending_s >= _FABRIC_S else "warning"
             text = "has not joined the NVLink fabric (in progress): CUDA cannot start; check the fabric manager"
             yield about_gpu(gpu, "nvlink_fabric", severity, text, [at(gpu, "gpu_info.fabric_state", "in_progress")])
+        elif info.fabric_state == "not_started" and (peers := _joined(facts, gpu)):
+            text = f"has not joined the NVLink fabric (not started), {plural(peers, 'GPU')} of its node did"
+            text += "; check the fabric manager"
+            yield about_gpu(gpu, "nvlink_fabric", "warning", text, [at(gpu, "gpu_info.fabric_state", "not_started")])
         elif info.fabric_faults:
             words = ", ".join(fault.replace("_", " ") for fault in info.fabric_faults)
             severity = "warning" if set(info.fabric_faults) <= set(_PASSING) else "error"
             evidence = [at(gpu, "gpu_info.fabric_faults", words)]
             yield about_gpu(gpu, "nvlink_fabric", severity, f"NVLink fabric: {words}", evidence)
+
+
+def _joined(facts: HealthState, gpu: GpuHealth) -> int:
+    """Number of GPUs of the same node and model that have joined the fabric."""
+    peers = facts.nodes[gpu.node].gpus.values()
+    name = gpu.info.name if gpu.info else None
+    return sum(peer.info is not None and peer.info.name == name and peer.info.fabric_state == "completed"
+               for peer in peers)  # fmt: skip
 
 
 def _on(value: bool) -> str:
