@@ -40,7 +40,7 @@ _DIRECT = (
 )
 #: Limits of temperatures: (field, nvmlTemperatureThresholds_t).
 _THRESHOLDS = (("temp_slowdown_c", 1), ("mem_temp_max_c", 2))
-_SM_CLOCK = 1  # nvml.h, nvmlClockType_t
+_GRAPHICS_CLOCK, _SM_CLOCK = 0, 1  # nvml.h, nvmlClockType_t
 _CPU_WORDS = 32  # 64-bit words of the affinity mask
 
 
@@ -60,8 +60,8 @@ def describe(device: "NvmlDevice", sys: str = "/sys") -> "dict[str, Any]":
     info["power_limit_min_w"], info["power_limit_max_w"] = map(_watts, limits) if limits else (None, None)
     for field, clock in (("max_sm_clock_mhz", 1), ("max_mem_clock_mhz", 2), ("max_video_clock_mhz", 3)):
         info[field] = call((field,), "nvmlDeviceGetMaxClockInfo", clock)
-    info["app_sm_clock_default_mhz"] = call(
-        ("app_sm_clock_default_mhz",), "nvmlDeviceGetDefaultApplicationsClock", _SM_CLOCK
+    info["app_sm_clock_default_mhz"] = _application_clock(
+        device, "app_sm_clock_default_mhz", "nvmlDeviceGetDefaultApplicationsClock"
     )
     capability = call(("compute_capability",), "nvmlDeviceGetCudaComputeCapability")
     info["compute_capability"] = "%d.%d" % tuple(capability) if capability else None
@@ -85,12 +85,17 @@ def changeable(device: "NvmlDevice") -> "dict[str, Any]":
         "pcie_gen": call(("pcie_gen",), "nvmlDeviceGetCurrPcieLinkGeneration"),
         "pcie_width": call(("pcie_width",), "nvmlDeviceGetCurrPcieLinkWidth"),
         "power_limit_w": _watts(call(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit")),
-        "app_sm_clock_mhz": call(("app_sm_clock_mhz",), "nvmlDeviceGetApplicationsClock", _SM_CLOCK),
+        "app_sm_clock_mhz": _application_clock(device, "app_sm_clock_mhz", "nvmlDeviceGetApplicationsClock"),
         "ecc_mode": bool(ecc[0]) if ecc else None,
         "persistence": bool(persistence) if persistence is not None else None,
         "sram_threshold_exceeded": _is_sram_threshold_exceeded(device),
     }
     return dict(info, **_fabric(device))
+
+
+def _application_clock(device: "NvmlDevice", field: str, name: str) -> "Any":
+    """Clock in MHz at which programs run: that of SMs, or of graphics, the same, where the driver has only that."""
+    return device.call_first((field,), ((name, _SM_CLOCK), (name, _GRAPHICS_CLOCK)))
 
 
 def _is_sram_threshold_exceeded(device: "NvmlDevice") -> "bool | None":

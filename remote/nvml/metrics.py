@@ -1,5 +1,7 @@
 """Metrics of one GPU at one tick."""
 
+import re
+
 from ..samplers.base import Counters
 from .fields import ALL_LINKS, FieldReader, NvmlField
 from .links import MOST, TOO_FAST
@@ -52,13 +54,11 @@ TOTALS = (
 )
 _FLAGS = (("retire_pending", 31), ("remap_pending", 144), ("remap_failed", 145))
 #: Counters of ns, which include spikes between two ticks.
-_SHARES = (
-    ("sw_power_cap", 74),
-    ("sync_boost", 76),
-    ("sw_thermal_slowdown", 269),
-    ("hw_thermal_slowdown", 270),
-    ("hw_power_brake_slowdown", 271),
-)
+_SHARES = (("sw_power_cap", 74), ("sync_boost", 76))
+#: More of them, whose numbers from the first on depend on the driver: (its first release, first number). At other
+#: releases these numbers are those of power smoothing. Source: nvidia-ml-py 12.575.51, 13.580.65 and 13.580.82.
+_SLOWDOWNS = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+_SLOWDOWN_NUMBERS = (((580, 82), 269), ((575, 0), 251))
 _SHARE = "clocks_event_share_pct."
 _CRC = ("nvlink_crc_errors", "nvlink_crc_errors.data")
 _TOTAL_FIELDS = tuple(name for name, _ in TOTALS) + _CRC[:1]
@@ -66,7 +66,7 @@ _LINK_ERRORS = (_CRC[0], "nvlink_replay_errors", "nvlink_recovery_errors")
 #: Seconds between two reads of counters of errors, which lose nothing, and of figures that change slowly.
 SLOW_S = 5.0
 _SLOW_FIELDS = [NvmlField(name, number) for name, number in TOTALS + _FLAGS + ((_CRC[0], 38), (_CRC[1], 45))]
-_FIELDS = [NvmlField(_SHARE + name, number) for name, number in _SHARES] + [
+_FIELDS = [
     NvmlField("mem_temp_c", 82),
     NvmlField("power_instant_w", 186),
     NvmlField("energy_j", 83),
@@ -103,13 +103,24 @@ _MAX_PCIE_BYTES_S = 64e9
 class GpuMetrics(object):
     """Reads the `gpu` record of one GPU; GPM, NVLinks and the PCIe thread are shared with its other readers."""
 
-    def __init__(self, device: "NvmlDevice", uuid: str, gpm: "GpmReader", links: "NvLinks", pcie: "PcieThread") -> None:
+    def __init__(
+        self,
+        device: "NvmlDevice",
+        uuid: str,
+        gpm: "GpmReader",
+        links: "NvLinks",
+        pcie: "PcieThread",
+        driver: "str | None",
+    ) -> None:
         self._device = device
         self._uuid = uuid
         self._gpm = gpm
         self._links = links
         self._pcie = pcie
-        self._reader = FieldReader(device, _FIELDS)
+        self._share_numbers = share_numbers(driver)
+        shares = [NvmlField(_SHARE + reason, number) for reason, number in self._share_numbers]
+        self._no_share = () if len(shares) > len(_SHARES) else tuple(_SHARE + reason for reason in _SLOWDOWNS)
+        self._reader = FieldReader(device, shares + _FIELDS)
         self._slow_reader = FieldReader(device, _SLOW_FIELDS)
         self._slow: "dict[str, Any]" = {}  # fields of the record, as of the last slow read
         self._slow_due = 0.0
@@ -239,7 +250,9 @@ class GpuMetrics(object):
 
     def _shares(self, record: "dict[str, Any]", values: "Values", now: float) -> None:
         shares = {}
-        for reason, _ in _SHARES:
+        for field in self._no_share:
+            self._device.unsupported[field] = "this release of the driver has no such counter"
+        for reason, _ in self._share_numbers:
             if _SHARE + reason in values:
                 value, bits = values[_SHARE + reason]
                 rate = self._counters.rate(reason, value, bits, now, 1e-7)  # ns per second, as a percentage
@@ -289,6 +302,16 @@ class GpuMetrics(object):
 
 def _cannot_wrap_twice(bits: int, seconds: float) -> bool:
     return seconds * _MAX_PCIE_BYTES_S < 1 << bits
+
+
+def share_numbers(driver: "str | None") -> "list[tuple[str, int]]":
+    """(reason, number in nvml.h) of the counters of clock event reasons of a driver; None: of an unknown one."""
+    match = re.match(r"(\d+)\.(\d+)", driver or "")
+    release = (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+    for since, first in _SLOWDOWN_NUMBERS:
+        if release >= since:
+            return list(_SHARES) + [(reason, first + place) for place, reason in enumerate(_SLOWDOWNS)]
+    return list(_SHARES)
 
 
 #: Alternative names of one call, newest first.

@@ -55,7 +55,7 @@ class Device(object):
         self.nvml_device = NvmlDevice(nvml, handle)
         self.links = NvLinks(self.nvml_device, index % LINKS_REFRESH_S)  # spread over the ticks
         self.gpm = GpmReader(self.nvml_device)
-        self.metrics = GpuMetrics(self.nvml_device, uuid, self.gpm, self.links, sampler.pcie)
+        self.metrics = GpuMetrics(self.nvml_device, uuid, self.gpm, self.links, sampler.pcie, sampler.driver)
         self.processes = GpuProcesses(self.nvml_device, index, uuid, context.proc)
         self.throttling = ThrottleWatch()
         self.digest = MetricDigest(self.nvml_device)
@@ -135,6 +135,11 @@ class GpuSampler(Sampler):
         for index in range(total):
             self._find(index)
         self._watch_events()
+
+    @property
+    def driver(self) -> "str | None":
+        """Version of the driver; None if unknown."""
+        return self._versions.get("driver")
 
     def stop(self) -> None:
         """Stop the threads and release NVML."""

@@ -15,7 +15,7 @@ def test_gpu_info_has_identity_and_limits(watch, tmp_path):
     assert (info.name, info.pci_bus_id, info.serial) == ("NVIDIA H100 80GB HBM3", "00000000:10:00.0", "1650000000001")
     assert (info.power_limit_w, info.power_limit_min_w, info.power_limit_max_w) == (700.0, 200.0, 700.0)
     assert (info.max_sm_clock_mhz, info.pcie_gen, info.pcie_width_max, info.nvlinks) == (1980, 5, 16, 18)
-    assert (info.driver, info.cuda_driver, info.vbios) == ("570.124.06", "12.8", "96.00.A5.00.01")
+    assert (info.driver, info.cuda_driver, info.vbios) == ("580.126.09", "13.0", "96.00.A5.00.01")
     assert (info.cpu_affinity, info.numa_node, info.compute_capability) == ("0-3,8-11", 1, "9.0")
     assert (info.fabric_state, info.fabric_clique, info.fabric_cluster) == (
         "completed", 1, "01020304-0506-0708-090a-0b0c0d0e0f10")  # fmt: skip
@@ -23,6 +23,15 @@ def test_gpu_info_has_identity_and_limits(watch, tmp_path):
     assert info.fabric_faults == ()
     assert (info.mig_mode, info.ecc_mode, info.persistence, info.compute_mode) == (False, True, True, "default")
     assert info.lost is None
+
+
+def test_application_clock_of_graphics_is_used_where_the_driver_has_none_of_sms(watch):
+    lines = {key: value for key, value in scenarios.hgx_h100().items() if not key.startswith("gpu.app_clock")}
+    lines |= {"gpu.app_clock.0": 1500, "gpu.app_clock_default.0": 1980}
+
+    info = watch(lines).tick().gpu_info[0]
+    assert (info.app_sm_clock_mhz, info.app_sm_clock_default_mhz) == (1500, 1980)
+    assert not {"app_sm_clock_mhz", "app_sm_clock_default_mhz"} & set(info.unsupported)
 
 
 def test_eight_gpus_send_figures_every_tick_and_their_info_once(watch):
@@ -165,6 +174,29 @@ def test_throttle_reasons_have_their_share_of_time(watch):
     assert gpu.clocks_event_share_pct["sw_power_cap"] == 25.0
     assert gpu.clocks_event_share_pct["hw_thermal_slowdown"] == 1.0
     assert gpu.clocks_event_share_pct["sync_boost"] == 0.0
+
+
+#: Driver, and the number of its counter of hw_thermal_slowdown; None: it has none.
+COUNTERS = (
+    ("550.163.01", None), ("570.172.08", None), ("575.51.03", 252), ("580.65.06", 252), ("580.82.07", 270),
+    ("580.126.09", 270), ("590.48.01", 270), ("unknown", None),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("driver", "number"), COUNTERS)
+def test_throttle_counters_are_read_by_the_numbers_of_the_drivers_release(watch, driver, number):
+    """The numbers of other releases are settings of power smoothing, which do not change: throttling by 0 %."""
+    smoothing = {f"gpu.field.{other}": 3 for other in (251, 252, 253, 269, 270, 271)}
+    sampler = watch(scenarios.hgx_h100() | smoothing | {"driver": driver})
+    sampler.tick()
+    sampler.scenario.change({"gpu.reasons": 0x40, f"gpu.field.{number or 270}": 500_000_003})
+
+    records = sampler.tick(1.0)
+    shares = records.gpu[0].clocks_event_share_pct
+    assert shares.get("hw_thermal_slowdown") == (50.0 if number else None)
+    assert records.gpu[0].clocks_event_reasons == ("hw_thermal_slowdown",)
+    reasons = sampler.sampler._devices[0].last_info["unsupported"]
+    assert ("clocks_event_share_pct.hw_thermal_slowdown" in reasons) is not bool(number)
 
 
 def test_error_counters_have_totals_and_growth(watch):

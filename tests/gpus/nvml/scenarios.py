@@ -62,7 +62,7 @@ def card(name: str, memory_gib: int) -> dict[str, object]:
 
 
 def machine(count: int, lines: dict[str, object]) -> dict[str, object]:
-    found = {"driver": "570.124.06", "cuda": 12080, "count": count, **lines}
+    found = {"driver": "580.126.09", "cuda": 13000, "count": count, **lines}
     for index in range(count):
         found[f"gpu{index}.uuid"] = f"GPU-0000000{index}-aaaa-bbbb-cccc-000000000000"
         found[f"gpu{index}.pci"] = f"00000000:{0x10 + index:02X}:00.0"
