@@ -16,8 +16,9 @@ from .entities import GpuHealth, about_gpu, at, figure
 from .nodes import has_settled
 from .state import HealthState
 
-#: Seconds for which a condition must hold.
+#: Seconds for which a condition must hold; shorter for the fabric, which is read every 5 s.
 _HOLD_S: Final = 5.0
+_FABRIC_HOLD_S: Final = 3.0
 #: Seconds after which a GPU that has not joined the fabric is an error: the fabric manager starts after the driver.
 _FABRIC_S: Final = 120.0
 #: Fabric faults that the driver is repairing, or that leave the fabric usable.
@@ -83,7 +84,7 @@ def nvlink_fabric(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
         if info is None:
             continue
         pending_s = gpu.held_s("fabric_pending")
-        if pending_s >= _HOLD_S:
+        if pending_s >= _FABRIC_HOLD_S:
             severity: Severity = "error" if pending_s >= _FABRIC_S else "warning"
             text = "has not joined the NVLink fabric (in progress): CUDA cannot start; check the fabric manager"
             yield about_gpu(gpu, "nvlink_fabric", severity, text, [at(gpu, "gpu_info.fabric_state", "in_progress")])
