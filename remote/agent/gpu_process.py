@@ -18,6 +18,7 @@ import time
 import traceback
 
 from ..nvml import inventory
+from ..proc.starvation import SHORT_S, HungCalls, Lateness, StarvedTime
 from ..samplers.base import Sampler, Unavailable
 from ..samplers.gpu import GpuSampler
 from ..samplers.topology import TopologySampler
@@ -67,7 +68,9 @@ class GpuProcess(Sampler):
         self._refused: "Unavailable | None" = None
         self._call: "str | None" = None  # the call that hangs, as the child reports it
         self._hung_since: "float | None" = None
-        self._last_line = self._began = 0.0
+        self._last_line = 0.0
+        self._lateness = Lateness()
+        self._starved = StarvedTime(None, 0.0)  # of the child's first thread, since its last line
         self._crashed = -PROVEN_S
         self._inventory: "Fields | None" = None  # the child's last one
         self._posted: "Fields | None" = None
@@ -83,7 +86,8 @@ class GpuProcess(Sampler):
         while not self._first.wait(0.5):
             if self._ended.is_set() and not self._first.is_set():
                 raise self._death()
-            waited = time.monotonic() - self._began
+            now = time.monotonic()
+            waited = max(self._silent_s(now, 0.5), self._hung_s(now))
             if waited > SLOW_S and not self._agent.ended.is_set():
                 is_stuck = waited > STUCK_S or os.path.exists(_PERSISTENCED)
                 self._post(self._fault("gpu_hung" if is_stuck else "gpu_starting", waited // 4 * 4))
@@ -99,9 +103,27 @@ class GpuProcess(Sampler):
         if release.left_s(self._agent.place.root):
             raise Unavailable("gconsole has let the GPUs go (gconsole release)", _RELEASED_TRY, "gpu_released")
 
+    def _hung_s(self, now: float) -> float:
+        """Seconds since the call began that hangs, as the child reports it; 0.0 if none does."""
+        return now - self._hung_since if self._hung_since is not None else 0.0
+
+    def _silent_s(self, now: float, every_s: float) -> float:
+        """Seconds since the child's last line, without those in which it, or this thread, got no CPU."""
+        late_s = self._lateness.check(now, every_s)
+        last_line = self._last_line
+        if now - last_line < SHORT_S:
+            return now - last_line
+        if self._starved.began != last_line:
+            self._starved = StarvedTime("/proc/%d" % self._pid, last_line)
+        return now - last_line - self._starved.seconds(now, late_s)
+
+    def _words(self, seconds: float) -> str:
+        if self._call is None and self._first.is_set():
+            return "the process that reads the NVIDIA driver has sent nothing for %d s" % seconds
+        return "%s has not returned for %d s" % (self._call or "nvmlInit", seconds)
+
     def _fault(self, name: str, seconds: float) -> "Fields":
-        call = self._call or "nvmlInit"
-        text = "%s has not returned for %d s" % (call, seconds)
+        text = self._words(seconds)
         if name == "gpu_starting":
             text += "; without persistence mode the driver needs some seconds per GPU to start"
         return dict(inventory.absence(self.context, Unavailable(text, _HANG_TRY, name)))
@@ -112,9 +134,9 @@ class GpuProcess(Sampler):
         if self._ended.is_set():
             raise self._death()
         self._send_settings()
-        hung_s = now - self._hung_since if self._hung_since is not None else 0.0
-        if now - self._last_line > SILENT_S:
-            hung_s = max(hung_s, now - self._last_line)
+        hung_s, silent_s = self._hung_s(now), self._silent_s(now, self.interval_s)
+        if silent_s > SILENT_S:
+            hung_s = max(hung_s, silent_s)
         self.context.shared["gpu_hung"] = bool(hung_s)
         if hung_s > KILL_S:
             raise self._kill("gpu_hung")
@@ -143,7 +165,8 @@ class GpuProcess(Sampler):
         self._crash, self._refused, self._call, self._hung_since = [], None, None, None
         self._inventory, self._sent = None, ""
         self._ended, self._first = threading.Event(), threading.Event()
-        self._began = self._last_line = time.monotonic()
+        self._last_line = time.monotonic()
+        self._lateness = Lateness()
         from_agent, self._input = os.pipe()
         output, to_agent = os.pipe()
         pid = os.fork()
@@ -239,8 +262,8 @@ class GpuProcess(Sampler):
         return Unavailable("the process that reads the NVIDIA driver %s" % how, _CRASH_TRY, "gpu_crashed")
 
     def _kill(self, name: str) -> "Unavailable":
-        seconds = time.monotonic() - (self._hung_since or min(self._last_line, self._began + SILENT_S))
-        text = "%s has not returned for %d s" % (self._call or "nvmlInit", seconds)
+        now = time.monotonic()
+        text = self._words(max(self._hung_s(now), now - self._last_line))
         self._end_child()
         return Unavailable(text, _HANG_TRY, name)
 
@@ -361,14 +384,15 @@ def _run_child(context: "Context", from_agent: int, output: int) -> None:
         context.shared = {}
         threads = [SamplerThread(GpuSampler(context), child)]
         threads.append(SamplerThread(TopologySampler(context, of=("gpu",)), child))
+        calls = HungCalls()
         receiver = threading.Thread(target=_receive_settings, args=(context, from_agent), daemon=True)
         receiver.start()
         threads[0].start()
         while not threads[0].ready.wait(1.0):
-            child.send(_status(context, threads))
+            child.send(_status(context, threads, calls))
         threads[1].start()
         while True:
-            child.send(_status(context, threads))
+            child.send(_status(context, threads, calls))
             time.sleep(1.0)
     except BaseException:  # noqa: BLE001 - this process must not return into the agent's code
         os.write(output, (json.dumps({"crash": traceback.format_exc()[-2000:]}) + "\n").encode("utf-8"))
@@ -401,13 +425,13 @@ def _receive_settings(context: "Context", from_agent: int) -> None:
     os._exit(0)  # the agent has ended
 
 
-def _status(context: "Context", threads: "list[SamplerThread]") -> "Fields":
+def _status(context: "Context", threads: "list[SamplerThread]", calls: "HungCalls") -> "Fields":
     """Cost of the child, and its call that hangs."""
     now = time.monotonic()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     with open("/proc/self/statm") as f:
         rss = int(f.read().split()[1]) * resource.getpagesize()
-    hung = [(thread, seconds) for thread in threads for seconds in (thread.hung_s(now),) if seconds is not None]
+    hung = calls.check(threads, now, 1.0)
     call, hung_s = None, 0.0
     if hung:
         thread, hung_s = max(hung, key=lambda entry: entry[1])

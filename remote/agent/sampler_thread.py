@@ -1,5 +1,6 @@
 """One thread per sampler: it starts its sampler, ticks it, and tries again while the source does not exist."""
 
+import os
 import threading
 import time
 
@@ -34,6 +35,7 @@ class SamplerThread(threading.Thread):
         self.ready = threading.Event()  # set after the first tick or failure
         self.began: "float | None" = None  # time.monotonic() of the start or tick under way
         self._woken = threading.Event()
+        self.task: "str | None" = None  # this thread's folder of /proc, once it runs
         self._missing = ""  # name under which the source is reported as missing
         self._absence: "list[Fact]" = []  # its last records of that
         self._has_crashed = False
@@ -41,6 +43,7 @@ class SamplerThread(threading.Thread):
     def run(self) -> None:
         """Start the sampler and tick it until the agent ends."""
         failures = 0
+        self.task = _own_task()
         while not self.agent.ended.is_set():
             began = time.monotonic()
             if self._start():
@@ -117,13 +120,15 @@ class SamplerThread(threading.Thread):
         interval, epoch = self.sampler.interval_s, float(self.agent.epoch)
         return interval - (time.monotonic() - epoch) % interval
 
-    def is_hung(self, now: float) -> bool:
-        """Whether the start or tick in progress takes longer than HUNG_INTERVALS intervals and HUNG_S."""
-        return self.hung_s(now) is not None
+    @property
+    def hung_limit_s(self) -> float:
+        """Seconds after which a start or tick hangs."""
+        return max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s)
 
-    def hung_s(self, now: float) -> "float | None":
-        """Seconds since the start of a hung tick; None while it is not hung."""
-        began = self.began
-        if began is None or now - began <= max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s):
-            return None
-        return now - began
+
+def _own_task() -> "str | None":
+    """The folder of /proc of the calling thread; None where the kernel has none."""
+    try:
+        return "/proc/" + os.readlink("/proc/thread-self")
+    except OSError:
+        return None

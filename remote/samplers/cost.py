@@ -5,6 +5,7 @@ import os
 import resource
 import time
 
+from ..proc.starvation import HungCalls
 from .base import Sampler
 
 TYPE_CHECKING = False
@@ -38,6 +39,7 @@ class CostSampler(Sampler):
         self._last: tuple[float, float, int] | None = None
         self._window: tuple[float, float] | None = None
         self._has_started = False  # whether the first window is over
+        self._calls = HungCalls()
         self._were_hung: list[str] = []
 
     def start(self) -> None:
@@ -75,7 +77,8 @@ class CostSampler(Sampler):
 
     def _hung(self, now: float) -> "list[str]":
         """Names of the hung samplers; the start and end of each hang is logged once."""
-        hung = [thread.sampler.name for thread in self.agent.threads if thread.is_hung(now)]
+        calls = self._calls.check(self.agent.threads, now, self.interval_s)
+        hung = [thread.sampler.name for thread, _ in calls]
         if self.context.shared.get("gpu_hung") and "gpu" not in hung:
             hung.append("gpu")  # in its own process
         for name in sorted(set(hung) - set(self._were_hung)):

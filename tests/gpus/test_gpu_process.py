@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -138,6 +139,18 @@ def test_call_that_never_returns_ends_the_child_and_another_one_takes_over(start
     watched.agent.until_inventory(count=8)
     assert watched.sampler._pid not in (0, first)
     assert watched.agent.missing == {}
+
+
+def test_child_that_sends_nothing_is_a_fault_that_names_no_call_and_clears(started, monkeypatch):
+    monkeypatch.setattr(gpu_process, "SILENT_S", 2.0)
+    watched = started(scenarios.hgx_h100())
+    watched.agent.until_inventory(count=8)
+    os.kill(watched.sampler._pid, signal.SIGSTOP)
+
+    fault = watched.agent.until_inventory(fault="gpu_hung")
+    assert fault["text"].startswith("the process that reads the NVIDIA driver has sent nothing for ")
+    os.kill(watched.sampler._pid, signal.SIGCONT)
+    watched.agent.until_inventory(count=8)
 
 
 def test_crash_of_the_driver_library_names_signal_and_call_and_clears_once_it_runs_again(started):
