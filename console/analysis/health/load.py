@@ -11,11 +11,14 @@ from ...config.sections import HealthConfig
 from ...records import Confidence
 from ...text.format import size
 from ..finding import FindingDraft
+from .conditions import HELD_BY
 from .entities import GpuHealth, about_gpu, at, figure
-from .state import HELD_BY, HealthState
+from .state import HealthState
 
 #: Share of the window in which a GPU must have worked for its load to count.
 _LEAST_WORK: Final = 1 / 3
+#: Seconds of work throttled all the time after which it does not count how long the GPU has worked.
+_HOLD_S: Final = 5.0
 #: Share of outliers above which peers are not comparable (pipeline stages).
 _MOST_OUTLIERS: Final = 1 / 4
 #: Outlier threshold: four standard deviations, estimated by the median absolute deviation (factor 1.4826).
@@ -30,11 +33,12 @@ _WORDS: Final = {
 def gpu_throttle(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Clocks throttled by temperature or hardware for a share of the busy time.
 
-    Power caps do not count. The GPU must have been busy for a third of the window.
+    Power caps do not count. The GPU must have been busy for a third of the window, or throttled all the time for 5 s.
     """
     for gpu in facts.gpus():
         busy_s = gpu.window.total("busy")
-        if busy_s < _LEAST_WORK * limits.window_s:
+        least_s = _LEAST_WORK * limits.window_s
+        if busy_s < (least_s if gpu.held_s("throttled") < _HOLD_S else min(_HOLD_S, least_s)):
             continue
         shares = {reason: 100 * gpu.window.total(f"held.{reason}") / busy_s for reason in HELD_BY}
         reason = max(shares, key=lambda name: shares[name])

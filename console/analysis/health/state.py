@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from ... import records
-from .conditions import conditions
+from .conditions import HELD_BY, conditions, held_pct
 from .entities import ClockHealth, GpuHealth, KernelFault, NicHealth, NodeHealth, Xid
 from .rank_lives import RankLives
 from .window import Window
 
-#: Throttle reasons that indicate a cooling or power supply fault; power caps and application clocks do not.
-HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
 #: States of a working port: Ethernet (kernel), RDMA (driver); and of one that is not.
 _UP: Final = ("up", "active")
 DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
@@ -343,9 +341,7 @@ def _add_held(sums: dict[str, float], record: records.Gpu, passed: float) -> boo
         return False
     is_held = False
     for reason in HELD_BY:
-        share = record.clocks_event_share_pct.get(reason)
-        if share is None:  # no counter: the sampled state is assumed for the whole interval
-            share = 100.0 if reason in record.clocks_event_reasons else 0.0
+        share = held_pct(record, reason)
         if share:
             sums[f"held.{reason}"] = share / 100 * passed
             is_held = True

@@ -12,7 +12,8 @@ import pytest
 from gconsole.analysis import health
 from gconsole.analysis.finding import FindingDraft
 from gconsole.analysis.health import CHECKS, changed_findings, health_findings
-from gconsole.analysis.health.state import HELD_BY, HealthState
+from gconsole.analysis.health.conditions import HELD_BY
+from gconsole.analysis.health.state import HealthState
 from gconsole.config.sections import HealthConfig
 from gconsole.records import (
     AgentCost,

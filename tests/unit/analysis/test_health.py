@@ -292,6 +292,13 @@ class TestThrottling:
     def test_fifteen_seconds_of_throttled_work_give_no_finding(self):
         assert found(info(0), seconds(15, **HOT)) == {}
 
+    def test_eight_seconds_of_work_throttled_all_the_time_are_a_finding_and_of_idleness_none(self):
+        always = {"clocks_event_reasons": ("hw_thermal_slowdown",), "util_pct": 99.0}
+
+        assert "(hw_thermal_slowdown) for 100 % of its busy time" in the_one(info(0), seconds(8, **always)).text
+        assert found(info(0), seconds(4, **always)) == {}
+        assert found(info(0), seconds(8, **always | {"util_pct": 0.0})) == {}
+
     def test_throttling_older_than_the_window_gives_no_finding(self):
         later = [gpu(0, at=at) for at in range(61, 140)]
 
