@@ -1,7 +1,8 @@
 """(f) Cost of monitoring eight GPUs on a node, compared with nvitop's monitor on the same fake NVML library.
 
 Only this benchmark uses nvitop: `BENCH_NVITOP` names the program (pip install nvitop==1.7.0 in a separate
-environment); without it the peer's columns are empty.
+environment); without it the peer's columns are empty. `BENCH_NVML_MOCK` names the folder of NVIDIA's NVML mock
+(tests/gpus/mock_profiles.py), whose H100 profile is used instead of the library of the tests.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -37,12 +39,13 @@ _TESTS = Path(__file__).parents[1] / "gpus"
 
 def measure(quick: bool) -> Outcome:
     warm_up_s, measured_s, runs = (4.0, 5.0, 1) if quick else (WARM_UP_S, MEASURED_S, RUNS)
-    nvitop = os.environ.get("BENCH_NVITOP", "")
+    nvitop, mock = os.environ.get("BENCH_NVITOP", ""), os.environ.get("BENCH_NVML_MOCK", "")
+    write = partial(_write_mock, mock) if mock else _write_scenario
     ours, theirs = [], []
     with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch, Rig(nodes=1, name="bench") as rig:
         job = _Job(rig.nodes[0])
-        environment = in_new_process(_write_scenario, scratch, job.outside)
-        in_new_process(_write_scenario, str(rig.nodes[0].folder), job.inside)
+        environment = in_new_process(write, scratch, job.outside)
+        in_new_process(write, str(rig.nodes[0].folder), job.inside)
         hosts = _install_library(rig, Path(scratch))
         ticks = [in_new_process(_tick_ms, environment, TICKS // (4 if quick else 1)) for _ in range(runs)]
         first = _agent(rig, hosts, 4.0, 0.5)  # compiles the code into the node's cache
@@ -58,9 +61,10 @@ def measure(quick: bool) -> Outcome:
         _row("agent's memory, 8 GPUs by NVML", rss, "MB", "≤ 25 MB", MEMORY_GOAL_MB, peer_rss),
         _row("agent's memory after a first start, which compiles", [first[1]], "MB", "≤ 30 MB", FIRST_GOAL_MB, []),
     ]
+    library = "NVIDIA's NVML mock, H100 profile" if mock else "the C library of the tests that answers NVML's ABI"
     return Outcome(rows, [
-        "the C library of the tests that answers NVML's ABI (8 × H100, 18 NVLinks each, GPM, a rank on each GPU);"
-        " a real driver's time is additional, for any client",
+        f"{library} (8 × H100, 18 NVLinks each, GPM, a rank on each GPU); a real driver's time is additional, for any"
+        " client",
         f"a tick: thread CPU of the GPU sampler alone, mean of {TICKS}, NVLinks of each GPU every tenth",
         f"agent: all of it (processes, host, ports, GPUs) on a node of the rig, {GPUS} ranks that sleep, over"
         f" {measured_s:g} s after {warm_up_s:g} s, code cached; agent and its NVML child together: CPU of all threads"
@@ -88,8 +92,8 @@ def _install_library(rig: Rig, scratch: Path) -> Path:
     """Install the library on the node; the hosts file."""
     node = rig.nodes[0]
     python = node.folder / "gpu-python"
-    python.write_text(f'#!/bin/sh\nexport NVML_SCENARIO={node.inside}/scenario LD_LIBRARY_PATH={node.inside}/lib\n'
-                      'exec python3 "$@"\n')  # fmt: skip
+    paths = f"NVML_SCENARIO={node.inside}/scenario MOCK_NVML_CONFIG={node.inside}/mock.yaml"
+    python.write_text(f'#!/bin/sh\nexport {paths} LD_LIBRARY_PATH={node.inside}/lib\nexec python3 "$@"\n')
     python.chmod(0o755)
     return rig.write_hosts_toml(scratch / "hosts.toml", agent={"python": f"{node.inside}/gpu-python"})
 
@@ -110,6 +114,20 @@ def _write_scenario(folder: str, pids: list[int]) -> dict[str, str]:
     busy = {f"gpu{index}.compute.0": f"{pid} {scenarios.GIB}" for index, pid in enumerate(pids)}
     scenario = library.Scenario(Path(folder) / "scenario", scenarios.hgx_h100() | busy)
     return {"NVML_SCENARIO": str(scenario.path), "LD_LIBRARY_PATH": str(Path(folder) / "lib")}
+
+
+def _write_mock(mock: str, folder: str, pids: list[int]) -> dict[str, str]:
+    """The same with NVIDIA's mock and its H100 profile; GPU n has the n-th process."""
+    library = Path(folder) / "lib" / "libnvidia-ml.so.1"
+    library.parent.mkdir()
+    shutil.copy(Path(mock) / library.name, library)
+    profile = (Path(mock) / "configs" / "mock-nvml-config-h100.yaml").read_text()
+    for index, pid in enumerate(pids):
+        process = f'    processes:\n      - {{pid: {pid}, type: "C", name: python3, used_memory_mib: 1024}}\n'
+        profile = profile.replace(f"    minor_number: {index}\n", f"    minor_number: {index}\n{process}")
+    config = Path(folder) / "mock.yaml"
+    config.write_text(profile)
+    return {"MOCK_NVML_CONFIG": str(config), "LD_LIBRARY_PATH": str(library.parent)}
 
 
 def _tick_ms(environment: Mapping[str, str], ticks: int) -> float:
