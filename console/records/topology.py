@@ -12,9 +12,9 @@ import msgspec
 
 from .base import Count, Float, Int, Record
 
-#: nvlink: NVLinks between a GPU and the other end; pcie: path of a device to its CPU; peer: distance and peer-to-peer
-#: access of two GPUs of a node; numa: two NUMA nodes.
-LinkType = Literal["nvlink", "pcie", "peer", "numa"]
+#: nvlink: NVLinks between a GPU and the other end; xgmi: Infinity Fabric between two GPUs of AMD; pcie: path of a
+#: device to its CPU; peer: distance and peer-to-peer access of two GPUs of a node; numa: two NUMA nodes.
+LinkType = Literal["nvlink", "xgmi", "pcie", "peer", "numa"]
 EndKind = Literal["gpu", "switch", "cpu", "nic", "numa", "unknown"]
 #: Common ancestor of two devices, nearest first: one PCIe bridge, several, the host bridge, the NUMA node, none.
 Ancestor = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
@@ -34,13 +34,13 @@ class End(msgspec.Struct, frozen=True, order=True):
 class Link(Record, tag="link", kw_only=True):
     """One edge of a node's topology. Unavailable values are None; `unsupported` has the reasons."""
 
-    type: LinkType  # nvlink, pcie, peer or numa
+    type: LinkType  # nvlink, xgmi, pcie, peer or numa
     a: End  # one end: kind and id
     b: End  # other end: kind and id
     links: tuple[Count, ...] = ()  # nvlink: their numbers on the GPU
     up: tuple[Count, ...] = ()  # nvlink: the ones that are up
     version: Count | None = None  # nvlink: generation
-    speed_bytes_s: Float | None = None  # nvlink: one link, one direction, as reported by the driver
+    speed_bytes_s: Float | None = None  # one direction, as the driver reports it: nvlink of one link, xgmi of all
     gen: Count | None = None  # pcie: current; lower when idle, which alone is not a change
     width: Count | None = None  # pcie: lanes in use
     gen_max: Count | None = None  # maximum of device and slot
@@ -54,7 +54,7 @@ class Link(Record, tag="link", kw_only=True):
     write: str | None = None  # peer: ok, or why not: disabled_by_regkey, not_supported, unknown, …
     atomics: str | None = None  # peer: the same for atomic operations
     nvlink: str | None = None  # peer: the same for access over NVLink
-    distance: Int | None = None  # numa: as reported by the firmware; 10 is the node itself
+    distance: Int | None = None  # numa: as the firmware reports it, 10 is the node itself; xgmi: weight, 15 a hop
     gone: bool = False  # the edge was removed
     unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # field: why it is None
     simulated: bool = False  # True for simulated data

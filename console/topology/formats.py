@@ -15,7 +15,7 @@ from ..text.sanitize import printable, quoted_for_dot
 from .json_document import to_json
 from .snapshot import TopologySnapshot
 from .text import to_text
-from .tree import TopologyBranch, nvlinks_of, pci_tree
+from .tree import TopologyBranch, link_name, nvlinks_of, pci_tree
 
 _HEAD = """\
 graph topology {
@@ -57,7 +57,7 @@ def _cluster(fleet: TopologySnapshot, node: str, title: str, number: int) -> Ite
                 style = 'shape=hexagon, fillcolor="#fff2cc"'
                 title = topology.switch_title if other == NVSWITCH else other
                 yield f"    {_name(number, other)} [label={quoted_for_dot(title)}, {style}];"
-            label = f"{bandwidth.text}" if bandwidth else "NVLink"
+            label = f"{bandwidth.text}" if bandwidth else link_name(topology)
             straight = other in {device.label for device in topology.gpus}
             style = 'color="#76b900", penwidth=3' + (", constraint=false" if straight else "")
             yield f"    {_name(number, other)} -- {_name(number, gpu.label)} [label={quoted_for_dot(label)}, {style}];"
@@ -211,14 +211,14 @@ def _nvlink_lines(fleet: TopologySnapshot, node: str, placed: Sequence[_Placed],
         yield _label((left + right) / 2, y - 2, ", ".join(titles))
     for label, bandwidth in attached:
         yield f'<line class="nvlink" x1="{x_of[label]:g}" y1="{y + 4:g}" x2="{x_of[label]:g}" y2="{top:g}"/>'
-        yield _label(x_of[label], y + 18, bandwidth.text if bandwidth else "NVLink", "link")
+        yield _label(x_of[label], y + 18, bandwidth.text if bandwidth else link_name(topology), "link")
     for label, links in ends.items():
         for other, bandwidth in links:
             if other in x_of and x_of[label] < x_of[other]:
                 middle, high = (x_of[label] + x_of[other]) / 2, top - min(60.0, (x_of[other] - x_of[label]) / 3)
                 curve = f"M {x_of[label]:g} {top:g} Q {middle:g} {high - 10:g} {x_of[other]:g} {top:g}"
                 yield f'<path class="nvlink" d="{curve}"/>'
-                yield _label(middle, high - 2, bandwidth.text if bandwidth else "NVLink", "link")
+                yield _label(middle, high - 2, bandwidth.text if bandwidth else link_name(topology), "link")
 
 
 def _label(x: float, y: float, text: str, kind: str = "") -> str:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from ..analysis.topology.classes import NodeClass
-from ..analysis.topology.link_graph import Bandwidth, of_nvlinks, of_port, own_link
+from ..analysis.topology.link_graph import Bandwidth, of_nvlinks, of_port, of_xgmi, own_link
 from ..analysis.topology.node import UP_STATES, Device, NodeTopology, network_of
 from ..analysis.topology.routes import between, peer_access
 from ..text.documents import pretty
@@ -181,6 +181,10 @@ def _link_lines(fleet: TopologySnapshot, topology: NodeTopology) -> Iterator[Top
             is_known = "up" not in link.unsupported
             yield _line(topology.node, "nvlink", labels[link.a.id], labels.get(link.b.id) or link.b.id or link.b.kind,
                         of_nvlinks([link]), traffic, up=bool(link.up) if is_known else None,
+                        unsupported=link.unsupported)  # fmt: skip
+        elif link.type == "xgmi" and link.a.id in devices:
+            far = labels.get(link.b.id) or link.b.id
+            yield _line(topology.node, "xgmi", labels[link.a.id], far, of_xgmi(link), Traffic(),
                         unsupported=link.unsupported)  # fmt: skip
         elif link.type == "pcie" and link.a.id in devices:
             device = devices[link.a.id]

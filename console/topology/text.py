@@ -26,6 +26,7 @@ LEGEND = (
     ("PXB", "several PCIe bridges, but no host bridge"),
     ("PIX", "one PCIe bridge at most"),
     ("NV#", "# NVLinks, bonded"),
+    ("XGMI", "xGMI (Infinity Fabric) between GPUs of AMD"),
     ("?", "not reported"),
 )
 

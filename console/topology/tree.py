@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from ..analysis.topology.link_graph import Bandwidth, Vertex, of_nvlinks, own_link, uplink
+from ..analysis.topology.link_graph import Bandwidth, Vertex, of_nvlinks, of_xgmi, own_link, uplink
 from ..analysis.topology.node import Device, NodeTopology
 from ..records import Link, Nic
 from ..text import format
@@ -16,8 +16,8 @@ from .snapshot import TopologySnapshot, Traffic
 
 #: Sources of the bandwidths.
 SOURCES: Final = (
-    "GB/s in one direction: PCIe nominal by generation and lanes, NVLink reported by the driver unless marked nominal, "
-    "network ports at the negotiated rate; (now …): last measurement"
+    "GB/s in one direction: PCIe nominal by generation and lanes, NVLink and xGMI reported by the driver unless marked "
+    "nominal, network ports at the negotiated rate; (now …): last measurement"
 )
 
 
@@ -101,7 +101,7 @@ def _device_facts(fleet: TopologySnapshot, topology: NodeTopology, device: Devic
     for other, bandwidth in nvlinks_of(topology, device):
         carried = "" if bandwidth is None else f" {bandwidth.text}"
         total = "" if bandwidth is None or "×" not in bandwidth.text else f" = {format.bandwidth(bandwidth.bytes_s)}"
-        facts.append(f"NVLink to {other}{carried}{total}")
+        facts.append(f"{link_name(topology)} to {other}{carried}{total}")
     if facts:
         facts[-1] += _measured(fleet.figures.nvlink(device.vertex))
     down = sum(len(link.links) - len(link.up) for link in topology.links
@@ -116,17 +116,27 @@ def _device_facts(fleet: TopologySnapshot, topology: NodeTopology, device: Devic
 
 
 def nvlinks_of(topology: NodeTopology, gpu: Device) -> list[tuple[str, Bandwidth | None]]:
-    """Peers of a GPU's NVLinks with the total bandwidth: ("NVSwitch", …), ("GPU1", …)."""
+    """Peers of a GPU's NVLinks or of its xGMI with the total bandwidth: ("NVSwitch", …), ("GPU1", …)."""
     labels = {device.vertex.id: device.label for device in topology.gpus}
     ends: dict[str, list[Link]] = {}
+    fabric: dict[str, Bandwidth | None] = {}
     for link in topology.links:
+        if link.type == "xgmi" and gpu.vertex.id in (link.a.id, link.b.id):
+            far = link.b if link.a.id == gpu.vertex.id else link.a
+            fabric[labels.get(far.id) or "unknown"] = of_xgmi(link)
         if link.type == "nvlink" and gpu.vertex.id in (link.a.id, link.b.id) and link.up:
             far = link.b if link.a.id == gpu.vertex.id else link.a
             if far.kind == "gpu" and link.a.id != gpu.vertex.id:
                 continue  # each GPU reports its own side
             name = {"switch": "NVSwitch", "cpu": "CPU"}.get(far.kind) or labels.get(far.id) or "unknown"
             ends.setdefault(name, []).append(link)
-    return [(name, of_nvlinks(links)) for name, links in sorted(ends.items(), key=lambda item: natural(item[0]))]
+    widths = {**fabric, **{name: of_nvlinks(links) for name, links in ends.items()}}
+    return sorted(widths.items(), key=lambda item: natural(item[0]))
+
+
+def link_name(topology: NodeTopology) -> str:
+    """What connects the GPUs of a node, NVLink or xGMI."""
+    return "xGMI" if any(link.type == "xgmi" for link in topology.links) else "NVLink"
 
 
 def _port_text(fleet: TopologySnapshot, port: Nic) -> str:

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 
+from ..accelerators.devices import sysfs_gpus
 from ..clocks import stamps
 from ..nvml import call
 from ..samplers.base import Context, Unavailable
@@ -29,7 +30,6 @@ from ..samplers.past_jobs import PastJobSampler
 from ..samplers.processes import ProcessSampler
 from ..samplers.settings import SettingSampler
 from ..samplers.spawned_ranks import SpawnedRankSampler
-from ..samplers.sysfs_gpus import SysfsGpuSampler, sysfs_gpus
 from ..samplers.topology import TopologySampler
 from . import cache_users, requests, wire
 from .binaries import BinaryStore
@@ -42,6 +42,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable, NoReturn
 
+    from ..accelerators.devices import SysfsGpu
     from ..clocks.commands import ProbeService
     from ..jobs.output import Follower
     from ..samplers.base import Fields, Sampler
@@ -232,7 +233,7 @@ class Agent(object):
         samplers: list[Sampler] = [ProcessSampler(self.context), HostSampler(self.context)]
         others = sysfs_gpus(self.context.sys) if nvml is None else ([], [])
         if others != ([], []):  # of another vendor; NVIDIA's library is not even looked for
-            samplers += [SysfsGpuSampler(self.context, *others), TopologySampler(self.context, of=("nic",))]
+            samplers += self._accelerator_samplers(*others)
         elif nvml is None:
             samplers += [GpuProcess(self.context, self), TopologySampler(self.context, of=("nic",))]
         else:
@@ -247,6 +248,16 @@ class Agent(object):
         if self.config.get("gpu_clock"):
             samplers.append(GpuTimerSampler(self.context, nvml))
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
+
+    def _accelerator_samplers(self, gpus: "list[SysfsGpu]", unbound: "list[SysfsGpu]") -> "list[Sampler]":
+        """Samplers of accelerators of other vendors, whose modules are loaded only where there are some."""
+        from ..samplers.sysfs_gpus import SysfsGpuSampler
+        from ..samplers.vendor_tools import tool_samplers
+
+        samplers: "list[Sampler]" = [SysfsGpuSampler(self.context, gpus, unbound)]
+        samplers.append(TopologySampler(self.context, of=("nic",), accelerators=gpus))
+        samplers += tool_samplers(self.context, gpus, self.place.folder("run"))
+        return samplers
 
     def _simulated_nvml(self) -> "Any":
         """The simulated NVML, or None."""

@@ -30,6 +30,11 @@ COMMANDS = {
     # the journal, from its newest entry on, and after one entry: --reverse --after-cursor would read older ones
     "journal": ["journalctl", "-q", "--no-pager", "--output=json", "--reverse", "{fields}", "{since}", "{matches}"],
     "journal_after": ["journalctl", "-q", "--no-pager", "--output=json", "{fields}", "{since}", "{matches}"],
+    # tools of vendors, of root: without the counter of xGMI errors, which is cleared when it is read
+    "amd_smi_static": ["{program}", "static", "--json"],
+    "amd_smi_metric": ["{program}", "metric", "-m", "-u", "-p", "-t", "-e", "--json"],
+    "amd_smi_metric_guest": ["{program}", "metric", "-m", "-u", "-p", "-t", "--json"],
+    "hl_smi_query": ["{program}", "{query}", "--format=csv,noheader"],
     "slurm_node": ["scontrol", "--oneliner", "show", "node", "{node}"],
     "slurm_job": ["scontrol", "show", "job", "{job}"],
     "py_spy_version": ["{blob}", "--version"],
@@ -263,9 +268,17 @@ class LineStream(object):
     `reason` says afterwards why it is incomplete: the limit, or its exit status and error; "" if it is complete.
     """
 
-    def __init__(self, name: str, words: "dict[str, list[str]]", timeout_s: float, max_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        words: "dict[str, list[str]]",
+        timeout_s: float,
+        max_bytes: int,
+        env: "dict[str, str] | None" = None,
+    ) -> None:
+        """`env` replaces the environment of the agent."""
         self._argv = [part for word in COMMANDS[name] for part in words.get(word, [word])]
-        self._timeout_s, self._max_bytes = timeout_s, max_bytes
+        self._timeout_s, self._max_bytes, self._env = timeout_s, max_bytes, env
         self.reason = ""
         self.cpu_s = 0.0
         self._is_at_end = False
@@ -274,7 +287,7 @@ class LineStream(object):
         """Each line without its end. Raises OSError if the command does not start."""
         process = subprocess.Popen(
             self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=True,
-            start_new_session=True, bufsize=0, cwd="/",
+            start_new_session=True, bufsize=0, cwd="/", env=self._env,
         )  # fmt: skip
         with _lock:
             _running.add(process)

@@ -59,7 +59,7 @@ class PciTree(object):
 def numa_node(device: str) -> "int | None":
     """The NUMA node of a device's folder; None on a machine without NUMA."""
     number = read_number(device + "/numa_node")
-    return number if number is not None and number >= 0 else None
+    return number if number is not None and 0 <= number < 65536 else None
 
 
 def numa_distances(root: str = "/sys") -> "dict[int, dict[int, int]]":

@@ -14,8 +14,9 @@ from .nic import identities
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any, Iterator, Sequence
 
+    from ..accelerators.devices import SysfsGpu
     from ..proc.pci import PciPlace
     from .base import Context, Fact, Fields
 
@@ -30,9 +31,16 @@ class TopologySampler(Sampler):
 
     name = "topology"
 
-    def __init__(self, context: "Context", nvml: "Any" = None, of: "tuple[str, ...]" = ("gpu", "nic")) -> None:
-        """`of`: devices whose edges it reads; `nic` includes those of NUMA nodes."""
+    def __init__(
+        self,
+        context: "Context",
+        nvml: "Any" = None,
+        of: "tuple[str, ...]" = ("gpu", "nic"),
+        accelerators: "Sequence[SysfsGpu]" = (),
+    ) -> None:
+        """`of`: devices whose edges it reads; `nic` includes those of NUMA nodes. `accelerators`: of other vendors."""
         super(TopologySampler, self).__init__(context)
+        self._accelerators = accelerators
         self._nvml = nvml
         self._simulated = bool(getattr(nvml, "simulated", False))
         self._places: Any = nvml.places if self._simulated else PciTree(context.sys)
@@ -79,7 +87,7 @@ class TopologySampler(Sampler):
     def _recount(self) -> "list[Fact]":
         """`inventory`, if the number of edges has changed. Those of GPUs are read in a process of their own."""
         total = len(self._sent)
-        if "gpu" not in self._of:
+        if "gpu" not in self._of and not self._accelerators:
             edges = self.context.shared.get("gpu_edges")
             if edges is None:
                 return []  # not known yet
@@ -98,6 +106,13 @@ class TopologySampler(Sampler):
                 kept.add(gpu.uuid)
             if self._sent:
                 time.sleep(PAUSE_S)
+        for accelerator in self._accelerators:
+            yield _place(("gpu", accelerator.uuid), self._places.locate(accelerator.folder))
+        if self._accelerators:
+            from ..accelerators.xgmi import xgmi_links  # only where it is needed
+
+            for edge in xgmi_links(self.context.sys, self._accelerators):
+                yield edge
         if "nic" not in self._of:
             return
         if not self._simulated:  # simulated GPUs are not connected to the ports of this machine

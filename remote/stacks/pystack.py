@@ -7,10 +7,10 @@ process.
 import os
 import re
 import shutil
-import stat
 
 from ..proc import programs
 from ..proc.procfs import printable
+from ..proc.trusted_programs import trusted_path
 from ..proc.user_files import RightsOf
 from .py_spy import MAX_THREADS, PARSERS, PythonThread, StackError, run_tool
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 ENGINE, MODE = "pystack", "nonblocking"
 NAME = "pystack"
 
-#: Parts of a path, links included, that are examined.
-MOST_PARTS = 256
 
 _HEAD = re.compile(r"^Traceback for thread (\d+)(?: \((.*)\))? \[(.*)\] \(most recent call last\):$")
 _FRAME = re.compile(r'^    \(Python\) File "(.*)", line (\d+), in (.*)$')
@@ -45,36 +43,6 @@ def find_program(procfs: "ProcFs", pid: int) -> "str | None":
         trusted = []
     own = shutil.which(NAME)
     return next((path for path in trusted + [own and trusted_path(own)] if path), None)
-
-
-def trusted_path(path: str) -> "str | None":
-    """The program at a path; None unless only root and the agent's user can have chosen or can change it.
-
-    Every part is examined before it is followed: a link that another user placed may lead to any program of the system,
-    whose own path is beyond doubt.
-    """
-    if not path.startswith("/"):
-        return None
-    rest, place = [part for part in path.split("/") if part][::-1], "/"
-    for _ in range(MOST_PARTS):
-        try:
-            status = os.lstat(place)
-            is_link = stat.S_ISLNK(status.st_mode)
-            is_open = not is_link and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            if status.st_uid not in (0, os.geteuid()) or (is_open and not status.st_mode & stat.S_ISVTX):
-                return None
-            if is_link:
-                target = os.readlink(place)
-                rest += [part for part in target.split("/") if part][::-1]
-                place = "/" if target.startswith("/") else os.path.dirname(place)
-            elif not rest:
-                return place if stat.S_ISREG(status.st_mode) and os.access(place, os.X_OK) else None
-            else:
-                part = rest.pop()
-                place = os.path.dirname(place) if part == ".." else place if part == "." else os.path.join(place, part)
-        except OSError:
-            return None
-    return None
 
 
 def read_threads(

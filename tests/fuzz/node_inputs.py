@@ -12,8 +12,9 @@ from unittest import mock
 import msgspec
 
 from gconsole.fleet import pod_events, scheduler_jobs
-from gconsole.records import encode
+from gconsole.records import KINDS, encode
 from gconsole.transport import openssh, site_exec
+from gconsole_remote.accelerators import tools, users
 from gconsole_remote.clocks import services
 from gconsole_remote.comms import collect, nccl_log, nccl_ras, nccl_version, sockets
 from gconsole_remote.history import boots, core_dumps, journal, service_faults, slurm
@@ -149,6 +150,37 @@ def tools_seeds() -> list[bytes]:
     ]  # fmt: skip
 
 
+def read_accelerators(data: bytes) -> None:
+    """Output of amd-smi and hl-smi, and what the kernel lists of an open file of a GPU."""
+    reports: list[tuple[str, dict[str, Any]]] = []
+    with contextlib.suppress(tools.ToolFailed):
+        reports += [("gpu_info", fields) for _, fields in tools.parse_amd_static(data).values()]
+    with contextlib.suppress(tools.ToolFailed):
+        reports += [("gpu", fields) for fields in tools.parse_amd_metric(data).values()]
+    with contextlib.suppress(tools.ToolFailed):
+        for info, figures in tools.parse_gaudi(data).values():
+            reports += [("gpu_info", info), ("gpu", figures)]
+    assert len(reports) <= 128
+    for kind, fields in reports:
+        msgspec.convert({"kind": kind, "index": 0, "uuid": "x", **fields}, KINDS[kind])
+    client, size = users.parse_fdinfo(data.decode("utf-8", "replace"))
+    assert len(client) < 20
+    assert size is None or 0 <= size < 2**63
+
+
+def accelerator_seeds() -> list[bytes]:
+    watts, memory = {"value": 511, "unit": "W"}, {"value": 3072, "unit": "MB"}
+    row = {"gpu": 0, "bus": {"bdf": "0000:85:00.0"}, "asic": {"market_name": "MI300X", "asic_serial": "0x1"},
+           "driver": {"version": "6.8"}, "vram": {"size": memory}, "limit": {"socket_power": watts},
+           "power": {"socket_power": watts}, "mem_usage": {"used_vram": memory}, "usage": {"gfx_activity": "96 %"},
+           "ecc": {"total_correctable_count": 9}, "temperature": {"hotspot": {"value": 70, "unit": "C"}}}  # fmt: skip
+    gaudi = b"0000:19:00.0, 0, HL-225, 01P0, AN1, 1.17.1, 5, 63 %, 98304 MiB, 24576 MiB, 42 C, 131 W, 0, 1, 4, 2, "
+    return [
+        json.dumps([row]).encode(), json.dumps({"gpu_data": [row, row]}).encode(), gaudi + b"Enabled\n",
+        b"drm-client-id:\t3\ndrm-total-vram0:\t4 MiB\ndrm-memory-vram:\t4096 KiB\n",
+    ]  # fmt: skip
+
+
 def read_schedulers(data: bytes) -> None:
     """Output of kubectl, squeue and scontrol, and the errors of ssh, as the console reads them."""
     with (
@@ -203,5 +235,6 @@ NODE_INPUTS: dict[str, tuple[str, Callable[[bytes], None], Callable[[], list[byt
     "environ": ("environment and arguments of a process", read_environment, environment_seeds),
     "proc": ("names of processes, sockets and files in /proc", read_proc, proc_seeds),
     "tools": ("output of tools on a node, and its logs", read_tools, tools_seeds),
+    "accelerators": ("output of amd-smi and hl-smi, open files of GPUs", read_accelerators, accelerator_seeds),
     "scheduler": ("output of schedulers and of ssh", read_schedulers, scheduler_seeds),
 }

@@ -45,7 +45,7 @@ PLACES = {
 }
 #: What a command's arguments may contain besides fixed words; node names and job numbers are checked first.
 PLACEHOLDERS = frozenset(
-    ["{blob}", "{pid}", "{python}", "{program}", "{fields}", "{since}", "{matches}", "{node}", "{job}"]
+    ["{blob}", "{pid}", "{python}", "{program}", "{fields}", "{since}", "{matches}", "{node}", "{job}", "{query}"]
 )
 VERB = re.compile(r"\b(?:commands\.(?:run|run_apart|detach)|starter\.start)\(\s*\"(\w+)\"")
 
@@ -86,7 +86,13 @@ def test_agent_command_list_contains_exactly_the_commands_in_use():
     readers = ("stacks/py_spy.py", "stacks/pystack.py", "stacks/capture.py", "stacks/profile.py")
     text = "".join((SOURCES / name).read_text() for name in readers)
     assert all(f'"{name}"' in text for name in by_variable)
-    tables = ("clocks/services.py", "history/journal.py", "history/slurm.py", "samplers/history.py")
+    tables = (
+        "clocks/services.py",
+        "history/journal.py",
+        "history/slurm.py",
+        "samplers/history.py",
+        "accelerators/tools.py",
+    )
     by_table = "".join((SOURCES / name).read_text() for name in tables)
     listed = {name for name in commands.COMMANDS if f'"{name}"' in by_table}
     assert verbs | by_variable | listed == set(commands.COMMANDS)

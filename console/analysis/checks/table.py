@@ -97,7 +97,7 @@ def _gpu(id: str, what: str, source: str, limit: str, *findings: str, **traits: 
 
 #: In the order in which they are shown.
 CHECKS: Final[tuple[NodeCheck, ...]] = (
-    _gpu("gpu_driver", "the NVIDIA driver answers", "NVML", "no fault", "driver_broken", needs="driver"),
+    _gpu("gpu_driver", "the driver of the GPUs answers", "NVML, sysfs", "no fault", "driver_broken", needs="driver"),
     _gpu("gpu_count", "the driver has every GPU that the kernel lists", "/sys/bus/pci, NVML", "all",
          "gpu_missing", needs="driver"),
     _gpu("gpu_reachable", "every call to a GPU succeeds", "NVML", "all", "gpu_lost", "gpu_unusable"),
@@ -123,10 +123,12 @@ CHECKS: Final[tuple[NodeCheck, ...]] = (
          measure=_of_gpus(_application_clock), own_remedy="Reset it (nvidia-smi --reset-applications-clocks) unless it "
          "is meant."),
     _gpu("gpu_memory_held", "GPU memory in use without a process", "NVML", "2 GiB", severity="warning",
-         measure=_of_gpus(_held), own_remedy="Find processes of other containers or zombies (fuser -v /dev/nvidia*), "
+         measure=_of_gpus(_held), own_remedy="Find processes of other containers or zombies (fuser -v /dev/nvidia* "
+         "/dev/kfd /dev/dri/* /dev/accel/*), "
          "or reset the GPU."),
     _gpu("gpu_busy_without_process", "utilisation without a process", "NVML", "10 %", severity="warning",
-         measure=_of_gpus(_busy), own_remedy="Find processes of other containers (fuser -v /dev/nvidia*)."),
+         measure=_of_gpus(_busy), own_remedy="Find processes of other containers (fuser -v /dev/nvidia* /dev/kfd "
+         "/dev/dri/* /dev/accel/*)."),
     _gpu("pcie_link", "PCIe lanes, generation under load, replays", "NVML", "what GPU and slot support",
          "pcie_degraded", severity="warning", owner="vendor", fields=("pcie_width",), watch_s=11),
     _gpu("nvlink_state", "NVLinks that are up", "NVML", "as many as on the peers", "nvlink_down",

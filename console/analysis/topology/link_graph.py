@@ -138,6 +138,13 @@ def of_nvlinks(edges: Sequence[Link]) -> Bandwidth | None:
     return Bandwidth(total, "nominal", f"{_times(count, total / count)} nominal")
 
 
+def of_xgmi(edge: Link) -> Bandwidth | None:
+    """Bandwidth of xGMI between two GPUs; None if the driver does not report it."""
+    if not edge.speed_bytes_s:
+        return None
+    return Bandwidth(edge.speed_bytes_s, "driver", bandwidth(edge.speed_bytes_s))
+
+
 def of_pcie(gen: int | None, width: int | None) -> Bandwidth | None:
     """PCIe link by generation and lanes."""
     lane = PCIE_LANE_BYTES_S.get(gen or 0)

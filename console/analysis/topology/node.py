@@ -16,12 +16,14 @@ import msgspec
 
 from ...records import End, GpuInfo, Link, Nic
 from ...text.nodeset_fold import natural
-from .link_graph import Bandwidth, LinkEdge, LinkGraph, Vertex, of_nvlinks, of_port, own_link, uplink
+from .link_graph import Bandwidth, LinkEdge, LinkGraph, Vertex, of_nvlinks, of_port, of_xgmi, own_link, uplink
 
 #: Unknown relation.
 UNKNOWN: Final = "?"
 #: All NVSwitches of a node, as one vertex.
 NVSWITCH: Final = "NVSwitch"
+#: Relation of two GPUs that xGMI connects.
+XGMI: Final = "XGMI"
 #: States of an active port.
 UP_STATES: Final = ("active", "up")
 
@@ -93,7 +95,7 @@ class NodeTopology:
         return _graph(self.node, self.devices, self.links)
 
     def word(self, label: str, other: str) -> str:
-        """Relation of two devices as in nvidia-smi: NV18, PIX, PXB, PHB, NODE, SYS, X, or ?."""
+        """Relation of two devices as in nvidia-smi, rocm-smi: NV18, XGMI, PIX, PXB, PHB, NODE, SYS, X, or ?."""
         if label == other:
             return "X"
         return self.words.get((label, other)) or self.words.get((other, label)) or UNKNOWN
@@ -124,12 +126,14 @@ def node_topology(facts: TopologyFacts) -> NodeTopology:
         if link.type == "nvlink":
             nvlinks.setdefault(link.a.id, []).append(link)
     peers = {frozenset((link.a.id, link.b.id)): link for link in links if link.type == "peer"}
+    fabric = {frozenset((link.a.id, link.b.id)) for link in links if link.type == "xgmi"}
     words = {}
     for device, other in combinations((*gpus, *nics), 2):
         word = None
         if device.info is not None and other.info is not None:
-            peer = peers.get(frozenset((device.vertex.id, other.vertex.id)))
-            word = _bonded(nvlinks, device, other) or (peer.ancestor if peer else None)
+            pair = frozenset((device.vertex.id, other.vertex.id))
+            peer = peers.get(pair)
+            word = XGMI if pair in fabric else _bonded(nvlinks, device, other) or (peer.ancestor if peer else None)
         words[device.label, other.label] = word or _ancestor(device.place, other.place) or UNKNOWN
     return NodeTopology(
         facts.node, gpus, nics, links, words,
@@ -211,6 +215,8 @@ def _graph(node: str, devices: Sequence[Device], links: Iterable[Link]) -> LinkG
             # traffic is spread over all NVSwitches of a node, so they are one vertex
             far = Vertex(node, link.b.kind, link.b.id if link.b.kind != "switch" else NVSWITCH)
             bonded.setdefault((near, far), []).append(link)
+        elif link.type == "xgmi" and near in vertices:
+            _join(graph, near, Vertex(node, link.b.kind, link.b.id), "xgmi", of_xgmi(link))
         elif link.type == "pcie" and link.via and near in vertices:
             _climb(graph, node, near, link)
         elif link.type == "numa":

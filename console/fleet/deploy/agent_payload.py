@@ -56,6 +56,8 @@ _TYPE_IMPORTS = re.compile(
 _DOCSTRING = re.compile(rb'(?<=:\n)( +)"""(?:[^"\\]|"(?!""))*"""$', re.MULTILINE)
 #: Comments on constants and headings of sections; other comments might be lines of a text.
 _COMMENT = re.compile(rb"^ *#(?::| --) .*$", re.MULTILINE)
+#: A comment behind a statement; one with a quotation mark might be the end of a text.
+_REMARK = re.compile(rb"(?<=\S)  # [^\n\"']*$", re.MULTILINE)
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 #: Modules that find the others in the cache folder, or request them.
 _FIRST = (_AGENT, f"{_AGENT}.agent", f"{_AGENT}.agent.cache", f"{_AGENT}.agent.start_agent")
@@ -144,8 +146,8 @@ def _modules(package: str, only: tuple[str, ...] = ()) -> Iterator[tuple[str, Mo
 
 
 def stripped_source(source: bytes) -> bytes:
-    """Source without annotations, docstrings and comments on constants, same line numbers: saves RSS and transfer."""
-    source = _COMMENT.sub(b"", source)
+    """Source without annotations, docstrings and most comments, same line numbers: saves RSS and transfer."""
+    source = _REMARK.sub(b"", _COMMENT.sub(b"", source))
     source = _without_docstrings(source)
     source = _TYPE_IMPORTS.sub(lambda block: b"\n" * block[0].count(b"\n"), source)
     return _HEADER.sub(lambda header: _ANNOTATION.sub(b"", header[0]), source)

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from machines import hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.topology.node import TopologyFacts
+from gconsole.analysis.topology.routes import between
 from gconsole.cli.export import schema
 from gconsole.core.store import Store
-from gconsole.records import End, Gpu, GpuLink, GpuProcess, Rank
+from gconsole.records import End, Gpu, GpuInfo, GpuLink, GpuProcess, Link, Rank
 from gconsole.report import make_report
 from gconsole.topology.formats import FORMATS, to_dot, to_svg
 from gconsole.topology.json_document import TopologyDocument
@@ -276,3 +277,25 @@ def test_simulated_fleet_is_marked_in_every_format():
     for form in ("text", "dot", "svg"):
         assert all("SIM" in FORMATS[form](fleet, node) for node in (None, "n1"))
     assert '"simulated": true' in FORMATS["json"](fleet, None)
+
+
+def test_xgmi_between_gpus_of_amd_is_in_matrix_tree_pictures_and_json():
+    gpus = [GpuInfo(node="amd1", index=index, uuid=f"amd-{index}", name="AMD Instinct MI300X") for index in range(3)]
+    links = [Link(node="amd1", type="pcie", a=End("gpu", gpu.uuid), b=End("numa", "0"), gen=5, width=16,
+                  via=(f"0000:0{gpu.index}:01.0", f"pci0000:0{gpu.index}")) for gpu in gpus]  # fmt: skip
+    links += [Link(node="amd1", type="xgmi", a=End("gpu", f"amd-{near}"), b=End("gpu", f"amd-{far}"), distance=15,
+                   speed_bytes_s=64e9) for near, far in ((0, 1), (1, 2))]  # fmt: skip
+    fleet = fleet_of(TopologyFacts("amd1", gpus, links))
+    made, text = fleet.nodes["amd1"], to_text(fleet, "amd1")
+
+    assert [made.word("GPU0", other) for other in ("GPU1", "GPU2")] == ["XGMI", "NODE"]
+    assert "XGMI" in to_text(fleet)
+    assert "Infinity Fabric" in to_text(fleet)
+    assert "xGMI to GPU1 64 GB/s" in text
+    assert "NVLink to" not in text
+    assert FORMATS["json"](fleet, "amd1").count('"xgmi"') == 2
+    assert "64 GB/s" in to_dot(fleet)
+    assert "64 GB/s" in to_svg(fleet, "amd1")
+    path = between([made], made.gpus[0].vertex, made.gpus[1].vertex)
+    assert path is not None
+    assert (path.bytes_s, path.hops) == (64e9, 1)
