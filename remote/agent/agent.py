@@ -89,7 +89,7 @@ class Agent(object):
             simulate_gpus=config.get("simulate_gpus", 0),
         )
         self.context.import_nvml, self.context.prepare_nvml = self._import_nvml, importer.wait_compiled
-        if not self.context.simulate_gpus:
+        if not self.context.simulate_gpus and call.is_installed():
             importer.compile_aside("pynvml")  # now, while this process has one thread
         self.followed: dict[str, Follower] = {}  # job: its output reader
         self.left_off: dict[str, Follower] = {}  # job: reader of an output that is no longer followed

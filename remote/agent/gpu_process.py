@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 
-from ..nvml import inventory
+from ..nvml import call, inventory
 from ..proc.starvation import SHORT_S, HungCalls, Lateness, StarvedTime
 from ..samplers.base import Sampler, Unavailable
 from ..samplers.gpu import GpuSampler
@@ -79,6 +79,7 @@ class GpuProcess(Sampler):
     def start(self) -> None:
         """Fork the child and wait until NVML has started. Raises Unavailable."""
         self._check_released()
+        call.check_installed()
         self.context.prepare_nvml()
         if self._pid and not self._reap():
             raise Unavailable("the process that reads the NVIDIA driver cannot be killed", _HANG_TRY, "gpu_hung")

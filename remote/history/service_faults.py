@@ -48,7 +48,14 @@ class ServiceFault(object):
 class _Rule(object):
     def __init__(self, service: str, name: str, severity: str, try_: str, pattern: str) -> None:
         self.service, self.name, self.severity, self.try_ = service, name, severity, try_
-        self.pattern = re.compile(pattern)
+        self._text = pattern
+        self._pattern: "re.Pattern[str] | None" = None
+
+    def match(self, text: str) -> "re.Match[str] | None":
+        """The match at the start of a message. Compiled when it is needed."""
+        if self._pattern is None:
+            self._pattern = re.compile(self._text)
+        return self._pattern.match(text)
 
 
 _STEP = r"(?:\[(?P<step>[0-9]+(?:\.[\w+]+)?)\] )?(?:error: |fatal: )?"
@@ -106,7 +113,7 @@ def service_fault(unit: str, text: str) -> "ServiceFault | None":
     """The fault that a message of the service of `unit` reports, or None."""
     service = _SERVICE_OF.get(unit)
     for rule in _RULES if service else ():
-        match = rule.pattern.match(text) if rule.service == service else None
+        match = rule.match(text) if rule.service == service else None
         if match is not None:
             groups = match.groupdict()
             subject = groups.get("who") or groups.get("pod") or groups.get("step") or ""

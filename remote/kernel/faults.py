@@ -53,7 +53,13 @@ class _Rule(object):
     def __init__(self, name: str, severity: str, try_: str, pattern: str, refine: "Refine | None" = None) -> None:
         self.name, self.severity, self.try_, self.refine = name, severity, try_, refine
         self.text = pattern
-        self.pattern = re.compile(pattern)
+        self._pattern: "re.Pattern[str] | None" = None
+
+    def match(self, text: str) -> "Match | None":
+        """The match at the start of a message. Compiled when it is needed: most nodes report few of the faults."""
+        if self._pattern is None:
+            self._pattern = re.compile(self.text)
+        return self._pattern.match(text)
 
 
 def _machine_check(match: "Match") -> "tuple[str, str]":
@@ -183,10 +189,8 @@ _RULES = (
         r"nf_conntrack: (?:nf_conntrack: )?table full, dropping packet"
         r"|neighbour: (?P<who>\w+): neighbor table overflow!"),
 )  # fmt: skip
-#: One scan that most messages fail.
-_ANY = re.compile("|".join(
-    re.sub(r"\(\?P<\w+>", "(?:", rule.text) for rule in _RULES
-))  # fmt: skip
+#: One scan that most messages fail, compiled at the first message.
+_ANY = _Rule("", "", "", "|".join(re.sub(r"\(\?P<\w+>", "(?:", rule.text) for rule in _RULES))
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?(?P<who>[0-9a-fA-F:.]+)\): (?P<number>[0-9]+)"
     r"(?:, *(?P<words>(?:pid='?(?P<pid>[0-9]+)'?, )?.*))?"
@@ -210,7 +214,7 @@ def fault_of(text: str) -> "Fault | None":
     if _ANY.match(text) is None:
         return None
     for rule in _RULES:
-        match = rule.pattern.match(text)
+        match = rule.match(text)
         if match is not None:
             return _fault(rule, match)
     return None

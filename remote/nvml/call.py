@@ -1,6 +1,6 @@
 """NVML start-up and calls on one GPU: a result, or a named state, or None and the reason, kept once per field."""
 
-import ctypes
+import os
 import threading
 import time
 
@@ -35,12 +35,40 @@ STATES = {
 }
 _OTHER_TRY = "run nvidia-smi on the node for details"
 _NO_LIBRARY = 12
+_LIBRARY = "libnvidia-ml.so.1"
+#: Folders of the dynamic linker that need not be in its cache, and bytes of that which are read.
+FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
+_MOST_CACHE = 16 << 20
+
+
+def is_installed(linker_cache: str = "/etc/ld.so.cache", folders: "Sequence[str]" = FOLDERS) -> bool:
+    """Whether the dynamic linker can find the driver's library, by its cache and its folders: without loading it.
+
+    True also where the linker has no such cache.
+    """
+    try:
+        with open(linker_cache, "rb") as file:
+            if _LIBRARY.encode("ascii") in file.read(_MOST_CACHE):
+                return True
+    except OSError:
+        return True
+    places = os.environ.get("LD_LIBRARY_PATH", "").split(":") + list(folders)
+    return any(os.path.exists(os.path.join(place or ".", _LIBRARY)) for place in places)
+
+
+def check_installed() -> None:
+    """Raises Unavailable if the driver's library is not installed: no process has to be started to try it."""
+    if not is_installed():
+        name, text, try_ = STATES[_NO_LIBRARY]
+        raise Unavailable(text, try_, name)
 
 
 def check_library() -> None:
-    """Raises Unavailable if the driver's library is not installed, before its binding is imported."""
+    """Raises Unavailable if the driver's library cannot be loaded, before its binding is imported."""
+    import ctypes  # only in the process that loads it
+
     try:
-        ctypes.CDLL("libnvidia-ml.so.1")
+        ctypes.CDLL(_LIBRARY)
     except OSError as error:
         name, text, try_ = STATES[_NO_LIBRARY]
         if "No such file" not in str(error):
