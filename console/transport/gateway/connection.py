@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import msgspec
-
 from .. import errors
 from ..liveness import LivenessMonitor
-from ..transport import Channel, Receiver, Unacked
+from ..transport import Channel, Receiver
 from . import frames
-from .frames import FrameDecoder, GatewayFrame, Kind, MalformedGatewayFrame
+from .frames import FrameDecoder, Kind, MalformedGatewayFrame
+from .streams import NodeChannel, StreamMultiplexer
 
 #: Seconds from the start of the gateway's program to its hello.
 HELLO_S = 20.0
@@ -30,8 +27,6 @@ DEAD_S = 10.0
 _CHECK_S, _LATE_S = 0.25, 1.0
 #: Bytes before the hello: output of login scripts.
 _MAX_GREETING = 1 << 20
-#: Bytes from which a write is sent as a blob: most are the same for all nodes.
-_MIN_BLOB = 4 << 10
 
 
 class Launch(Protocol):
@@ -64,9 +59,7 @@ class GatewayConnection:
         self, name: str, launch: Launch, share: GatewayQuota, on_end: Callable[[errors.FleetError], None]
     ) -> None:
         self.name = name
-        self.bytes_sent = 0  # to the gateway, frames included
         self._launch, self._share, self._on_end = launch, share, on_end
-        self._channel: Channel | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
         self._is_greeted = self._is_closed = False
@@ -74,12 +67,7 @@ class GatewayConnection:
         self._decoder = FrameDecoder()
         self._timer: asyncio.Handle | None = None  # decoding goes on
         self._is_pausing = False  # reading is paused
-        self._streams: dict[int, NodeChannel] = {}
-        self._highest = 0  # number of the last stream
-        self._unsent: list[bytes] = []
-        self._blobs: dict[bytes, int] = {}  # by digest, their numbers
-        self._unconfirmed: dict[int, bytes] = {}  # blobs whose presence on the gateway is unknown
-        self._blob_bytes = 0
+        self._streams = StreamMultiplexer()
         self._received_at = time.monotonic()
         self._liveness: asyncio.Task[None] | None = None
 
@@ -87,8 +75,8 @@ class GatewayConnection:
 
     async def start(self, channel: Channel) -> None:
         """Wait until the gateway is ready. Raises FleetError."""
-        self._channel = channel
-        self._write(self._launch.first)
+        self._streams.channel = channel
+        self._streams.write(self._launch.first)
         try:
             async with asyncio.timeout(HELLO_S):
                 await asyncio.shield(self._ready)
@@ -115,16 +103,16 @@ class GatewayConnection:
             self._liveness.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        self._flush()
+        self._streams.flush()
         if self._channel is not None:
             self._channel.close()
-            self._channel = None
+            self._streams.channel = None
         self._decoder = FrameDecoder()
 
     async def stop(self) -> None:
         """Let the gateway end its commands and itself, then close the connection."""
         if self.is_open:
-            self.send(Kind.END, 0)
+            self._streams.send(Kind.END, 0)
             self._is_closed = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_S):
@@ -141,10 +129,8 @@ class GatewayConnection:
             if not self._ready.done():
                 self._ready.set_exception(error)
             return
-        streams, self._streams = list(self._streams.values()), {}
         self._on_end(error)
-        for stream in streams:
-            stream.on_connection_lost(error)
+        self._streams.lose(error)
 
     async def _watch(self) -> None:
         """Ping, and give the connection up once it is dead."""
@@ -160,7 +146,7 @@ class GatewayConnection:
                 is_late, checked_at = now - checked_at > _LATE_S, now
                 if now - pinged_at >= PING_S:
                     pinged_at = now
-                    self._write(frames.encode_ping(now))
+                    self._streams.write(frames.encode_ping(now))
                 if is_late:
                     continue
                 monitor.watch()
@@ -176,55 +162,20 @@ class GatewayConnection:
         """Seconds since data was last received."""
         return time.monotonic() - self._received_at
 
-    # -- sending -----------------------------------------------------------------------------------------------------
+    @property
+    def _channel(self) -> Channel | None:
+        return self._streams.channel
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent to the gateway, frames included."""
+        return self._streams.bytes_sent
 
     def open_stream(self, argv: Sequence[str], receiver: Receiver) -> NodeChannel:
         """Start a command on the gateway's host."""
-        self._highest += 1
-        stream = self._streams[self._highest] = NodeChannel(self, self._highest, receiver)
-        self.send(Kind.OPEN, self._highest, msgspec.json.encode({"argv": list(argv)}))
-        return stream
-
-    def send(self, kind: Kind, number: int, payload: bytes = b"") -> None:
-        """Send one frame."""
-        self._write(frames.encode(kind, number, payload))
-
-    def send_number(self, kind: Kind, number: int, value: int) -> None:
-        """Send a frame whose payload is a number."""
-        self._write(frames.encode_number(kind, number, value))
-
-    def blob_number(self, data: bytes) -> int | None:
-        """The number of a blob with these bytes, which the gateway gets once; None where a blob saves nothing."""
-        if len(data) < _MIN_BLOB:
-            return None
-        digest = hashlib.sha256(data).digest()
-        number = self._blobs.get(digest)
-        if number is None:
-            if self._blob_bytes + len(data) > frames.MAX_BLOBS:
-                return None
-            number = self._blobs[digest] = len(self._blobs) + 1
-            self._blob_bytes += len(data)
-            self._unconfirmed[number] = data
-            self.send(Kind.NAME, number, msgspec.json.encode({"digest": digest.hex(), "size": len(data)}))
-        return number
-
-    def drop(self, number: int) -> None:
-        """Forget a stream that the console has ended; what is under way of it is ignored."""
-        if self._streams.pop(number, None) is not None:
-            self.send(Kind.END, number)
-
-    def _write(self, data: bytes) -> None:
-        """Send with all else of this turn of the event loop: a packet for the pings of many nodes, not one each."""
-        if self._channel is not None:
-            self.bytes_sent += len(data)
-            if not self._unsent:
-                asyncio.get_running_loop().call_soon(self._flush)
-            self._unsent.append(data)
-
-    def _flush(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        if self._channel is not None and unsent:
-            self._channel.write(b"".join(unsent))
+        return self._streams.open_stream(argv, receiver)
 
     # -- Receiver ----------------------------------------------------------------------------------------------------
 
@@ -271,7 +222,7 @@ class GatewayConnection:
                 self._ready.set_result(None)
                 rest, self._greeting = self._greeting, b""
                 return rest
-            self._write(reply)
+            self._streams.write(reply)
         if len(self._greeting) > _MAX_GREETING:
             self._fail(errors.AgentCrashed("protocol error: no hello", "check the output of login scripts"))
         return b""
@@ -284,7 +235,7 @@ class GatewayConnection:
             received = self._decoder.next_frames()
             pause_s = self._share.spend(time.monotonic() - started)
             for frame in received:
-                self._handle(frame)
+                self._streams.handle(frame)
                 if self._is_closed:
                     return
         except MalformedGatewayFrame as error:
@@ -297,131 +248,7 @@ class GatewayConnection:
             self._is_pausing = is_pausing
             self._channel.pause() if is_pausing else self._channel.resume()
 
-    def _handle(self, frame: GatewayFrame) -> None:
-        if frame.kind is Kind.PING:
-            return
-        if frame.kind in (Kind.HAS, Kind.LACKS):
-            self._confirm(frame)
-            return
-        stream = self._streams.get(frame.number)
-        if stream is not None:
-            stream.on_frame(frame)
-            if frame.kind is Kind.END:
-                self._streams.pop(frame.number, None)
-        elif not 0 < frame.number <= self._highest:  # else it was ended while the frame was under way
-            raise MalformedGatewayFrame(f"{frame.kind.name} of stream {frame.number}, which was not opened")
-
-    def _confirm(self, frame: GatewayFrame) -> None:
-        data = self._unconfirmed.pop(frame.number, None)
-        if data is None:
-            raise MalformedGatewayFrame(f"{frame.kind.name} of blob {frame.number}, which was not named")
-        if frame.kind is Kind.LACKS:
-            for start in range(0, len(data), frames.MAX_PAYLOAD):
-                self.send(Kind.BLOB, frame.number, data[start : start + frames.MAX_PAYLOAD])
-
 
 def lost(name: str, why: str) -> errors.GatewayLost:
     """The failure of all nodes of a gateway whose connection has ended."""
     return errors.GatewayLost(f"gateway {name}: {why}", f"check {name}; another gateway takes its nodes over, if any")
-
-
-class NodeChannel:
-    """Standard input of one node's command; its output is passed on as long as the window lasts."""
-
-    def __init__(self, connection: GatewayConnection, number: int, receiver: Receiver) -> None:
-        self._connection, self._number, self._receiver = connection, number, receiver
-        self._credit = frames.WINDOW  # bytes that may be sent
-        self._unsent: deque[bytes] = deque()
-        self._due = frames.WINDOW  # bytes that the gateway may send
-        self._withheld = 0  # bytes received while reading is paused
-        self._is_paused = self._is_over = False
-
-    def write(self, data: bytes) -> None:
-        """Queue bytes; no effect once closed."""
-        if self._is_over:
-            return
-        self._unsent.append(data)
-        self._send_queued()
-
-    def _send_queued(self) -> None:
-        while self._unsent:
-            data = self._unsent[0]
-            number = self._connection.blob_number(data)
-            if number is not None:
-                if self._credit < frames.WRITE_COST:
-                    return
-                self._credit -= frames.WRITE_COST
-                self._connection.send_number(Kind.WRITE, self._number, number)
-                self._unsent.popleft()
-                continue
-            piece = data[: min(self._credit, frames.MAX_PAYLOAD)]
-            if not piece and data:
-                return
-            self._credit -= len(piece)
-            self._connection.send(Kind.DATA, self._number, piece)
-            if len(piece) == len(data):
-                self._unsent.popleft()
-            else:
-                self._unsent[0] = data[len(piece) :]
-
-    def pause(self) -> None:
-        """Stop reading: the gateway gets no more credit."""
-        self._is_paused = True
-
-    def resume(self) -> None:
-        """Resume reading."""
-        self._is_paused = False
-        self._grant()
-
-    def _grant(self) -> None:
-        if self._withheld and not self._is_paused and not self._is_over:
-            self._due += self._withheld
-            self._connection.send_number(Kind.CREDIT, self._number, self._withheld)
-            self._withheld = 0
-
-    def unacked(self, silent_s: float) -> Unacked | None:
-        """Unknown: the connection to the node belongs to the gateway."""
-
-    async def answers(self) -> bool | None:
-        """Unknown: the connection to the node belongs to the gateway."""
-
-    def close(self) -> None:
-        """End the command."""
-        if not self._is_over:
-            self._is_over = True
-            self._unsent.clear()
-            self._connection.drop(self._number)
-            asyncio.get_running_loop().call_soon(self._receiver.on_end, None, None)
-
-    # -- from the gateway ----------------------------------------------------------------------------------------------
-
-    def on_frame(self, frame: GatewayFrame) -> None:
-        """Handle a frame of this stream. Raises MalformedGatewayFrame."""
-        if frame.kind is Kind.CREDIT:
-            self._credit += frames.read_number(frame)
-            if self._credit > frames.WINDOW:
-                raise MalformedGatewayFrame(f"credit of stream {self._number} exceeds its window")
-            self._send_queued()
-        elif frame.kind is Kind.END:
-            end = frames.read_end(frame)
-            self._is_over = True
-            failure = errors.SiteCommand(end.error, "") if end.error else None
-            self._receiver.on_end(end.status, failure)
-        else:
-            self._accept(frame)
-
-    def _accept(self, frame: GatewayFrame) -> None:
-        self._due -= len(frame.payload)
-        if self._due < 0:
-            raise MalformedGatewayFrame(f"stream {self._number} exceeds its window")
-        self._withheld += len(frame.payload)
-        receive = self._receiver.on_bytes if frame.kind is Kind.DATA else self._receiver.on_error_bytes
-        receive(frame.payload)
-        if self._withheld >= frames.WINDOW // 4:
-            self._grant()
-
-    def on_connection_lost(self, error: errors.FleetError) -> None:
-        """The gateway is gone."""
-        if not self._is_over:
-            self._is_over = True
-            self._receiver.on_end(None, error)

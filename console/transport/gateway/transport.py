@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import shlex
 from collections.abc import Callable
 from pathlib import PurePosixPath
@@ -19,80 +18,11 @@ from ..login_limiter import LoginLimiter
 from ..openssh import LoginReceiver
 from ..transport import Channel, Receiver, Transport
 from .connection import GatewayConnection, GatewayQuota, Launch
+from .shared import OnEnd, Report, SharedConnection
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between two attempts to reach a gateway that is lost; the time doubles up to the second.
-FIRST_RETRY_S, MOST_RETRY_S = 2.0, 60.0
-
-#: Called with a gateway's name, and why it is lost; None: it is there again.
-Report = Callable[[str, errors.FleetError | None], None]
-
-
-class Gateway:
-    """One gateway: its connection, or the failure of the last attempt."""
-
-    def __init__(
-        self, node: NodeConfig, outer: Transport, launch: Callable[[NodeConfig], Launch],
-        share: Callable[[], GatewayQuota], report: Report,
-    ) -> None:  # fmt: skip
-        """`node`: how the gateway itself is reached, by `outer`."""
-        self.name = node.name
-        self.failure: errors.FleetError | None = None  # until it is there again
-        self._node, self._outer, self._launch, self._share, self._report = node, outer, launch, share, report
-        self._opening: asyncio.Task[GatewayConnection] | None = None
-        self._retrying: asyncio.Task[None] | None = None
-
-    async def connection(self) -> GatewayConnection:
-        """The open connection, opened on first use and shared. Raises FleetError."""
-        task = self._opening
-        if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().is_open)):
-            task = self._opening = asyncio.create_task(self._open(), name=f"gateway {self.name}")
-        return await asyncio.shield(task)
-
-    async def _open(self) -> GatewayConnection:
-        launch = self._launch(self._node)
-        connection = GatewayConnection(self.name, launch, self._share(), self._on_lost)
-        try:
-            channel = await self._outer.open(self._node, launch.command, connection)
-            await connection.start(channel)
-        except errors.FleetError as error:
-            failure = type(error)(f"gateway {self.name}: {error.text}", error.try_)
-            self._on_lost(failure)
-            raise failure from error
-        if self.failure is not None:
-            self.failure = None
-            self._report(self.name, None)
-        return connection
-
-    def _on_lost(self, error: errors.FleetError) -> None:
-        if self.failure is None:
-            self._report(self.name, error)
-        self.failure = error
-        error.was_away = True  # its nodes connect again as soon as a gateway is there
-        if error.retry and (self._retrying is None or self._retrying.done()):
-            self._retrying = asyncio.create_task(self._retry(), name=f"gateway {self.name} again")
-
-    async def _retry(self) -> None:
-        """Connect again until it works or a failure is final: its nodes may be on other gateways by then."""
-        wait_s = FIRST_RETRY_S
-        while self.failure is not None and self.failure.retry:
-            await asyncio.sleep(random.uniform(wait_s / 2, wait_s))
-            wait_s = min(2 * wait_s, MOST_RETRY_S)
-            try:
-                await self.connection()
-            except errors.FleetError as error:
-                _log.debug("gateway %s: %s", self.name, error.text)
-
-    async def close(self) -> None:
-        """Close the connection, also one that is being opened."""
-        tasks = [task for task in (self._retrying, self._opening) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        opened = self._opening
-        if opened is not None and not opened.cancelled() and opened.exception() is None:
-            await opened.result().stop()
+Gateway = SharedConnection[GatewayConnection]
 
 
 class GatewayTransport:
@@ -166,8 +96,18 @@ class GatewayTransport:
     def _gateway(self, config: NodeConfig) -> Gateway:
         key = (config.name, config.ssh)
         if key not in self._gateways:
-            self._gateways[key] = Gateway(config, self._outer(config), self._launch, self._share, self._report)
+            self._gateways[key] = SharedConnection(
+                config.name, f"gateway {config.name}", lambda on_end: self._start(config, on_end), self._report
+            )
         return self._gateways[key]
+
+    async def _start(self, host: NodeConfig, on_end: OnEnd) -> GatewayConnection:
+        """Open the connection to a gateway and start its program. Raises FleetError."""
+        launch = self._launch(host)
+        connection = GatewayConnection(host.name, launch, self._share(), on_end)
+        channel = await self._outer(host).open(host, launch.command, connection)
+        await connection.start(channel)
+        return connection
 
     async def answers(self, node: NodeConfig) -> bool | None:
         """Whether a gateway of the node is there; whether the node answers, only the gateway could find out."""
@@ -176,8 +116,7 @@ class GatewayTransport:
     def forget_refused_prompts(self) -> None:
         """Try gateways with a final failure again."""
         for gateway in self._gateways.values():
-            if gateway.failure is not None and not gateway.failure.retry:
-                gateway.failure = None
+            gateway.forget_final_failure()
 
     async def close(self) -> None:
         """Close the connections to the gateways."""

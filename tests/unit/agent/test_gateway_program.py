@@ -17,7 +17,8 @@ from gconsole.config.sections import AgentConfig, SshConfig
 from gconsole.fleet.deploy.gateway_launch import GatewayLaunch, gateway_share
 from gconsole.transport import errors
 from gconsole.transport.gateway import frames
-from gconsole.transport.gateway.connection import GatewayConnection, NodeChannel
+from gconsole.transport.gateway.connection import GatewayConnection
+from gconsole.transport.gateway.streams import NodeChannel
 from gconsole.transport.gateway.transport import GatewayTransport
 from gconsole.transport.login_limiter import LoginLimiter
 from gconsole.transport.openssh import LocalTransport
@@ -213,6 +214,6 @@ async def test_gateway_ends_on_bytes_that_are_not_the_protocol(cache: Path, sent
     async with site(cache) as gateway:
         receiver = Receiver()
         await gateway.run("node1", "exec sleep 60", receiver)
-        gateway.connection._write(sent)
+        gateway.connection._streams.write(sent)
         await until(lambda: receiver.ended)
         assert gateway.reports[0][0] == "login1"

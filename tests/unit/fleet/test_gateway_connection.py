@@ -11,8 +11,9 @@ import pytest
 
 from gconsole.transport import errors
 from gconsole.transport.gateway import frames
-from gconsole.transport.gateway.connection import GatewayConnection, NodeChannel
+from gconsole.transport.gateway.connection import GatewayConnection
 from gconsole.transport.gateway.frames import Kind
+from gconsole.transport.gateway.streams import NodeChannel
 from gconsole_remote.gateway import frames as remote_frames
 
 BIG = 10_000
@@ -89,7 +90,7 @@ class Gateway:
         self.connection.on_bytes(b"motd\nlacks\nhel")
         self.connection.on_bytes(b"lo\n")
         await starting
-        self.connection._flush()
+        self.connection._streams.flush()
         assert bytes(self.channel.written) == b"preamble\narchive"
         self.channel.written.clear()
 
@@ -102,7 +103,7 @@ class Gateway:
         return self.connection.open_stream(["ssh", "node1"], receiver), receiver
 
     def received(self) -> list[tuple[Kind, int, bytes]]:
-        self.connection._flush()  # not at the end of this turn of the event loop
+        self.connection._streams.flush()  # not at the end of this turn of the event loop
         data = bytes(self.channel.written)
         self.channel.written.clear()
         return [(Kind(kind), number, payload) for kind, number, payload in self._reader.feed(data)]
