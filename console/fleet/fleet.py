@@ -21,13 +21,15 @@ from ..transport.errors import FleetError
 from ..transport.gateway.transport import GatewayTransport, gateway_hosts
 from ..transport.login_limiter import LoginLimiter
 from ..transport.openssh import LocalTransport, OpensshTransport
-from ..transport.site_exec import SiteExecTransport
+from ..transport.site_exec import PodTransport
+from ..transport.step.transport import StepTransport
 from ..transport.transport import Transport
 from . import capture, folder_sync, job_requests
 from .clocks.schedule import ProbeSchedule
 from .deploy.binaries import Binaries
 from .deploy.gateway_launch import GatewayLaunch, gateway_share
 from .deploy.send_binaries import Staging
+from .deploy.step_launch import StepLaunch
 from .gc_sweep import GcSweep
 from .liveness_timer import LivenessTimer
 from .node_link import NodeLink
@@ -265,8 +267,10 @@ class Fleet:
         if kind not in self._transports:
             if kind == "local":
                 self._transports[kind] = LocalTransport()
-            elif kind == "engine":
-                self._transports[kind] = SiteExecTransport(self._login_limiter)
+            elif kind == "pod":
+                self._transports[kind] = PodTransport(self._login_limiter)
+            elif kind == "step":
+                self._transports[kind] = self._step_transport()
             elif kind == "gateway":
                 self._transports[kind] = self._gateway_transport()
             elif kind == "openssh":
@@ -284,6 +288,12 @@ class Fleet:
             self._report_gateway,
         )  # fmt: skip
 
+    def _step_transport(self) -> StepTransport:
+        return StepTransport(
+            self._login_limiter, lambda node: StepLaunch(node, self.config.agent, self.hub.console_id), gateway_share,
+            self._report_gateway,
+        )  # fmt: skip
+
     def _gateway_of(self, node: NodeConfig) -> Callable[[], str]:
         """Returns the gateway through which a node is reached, "" for none."""
         transport = self._transport(_transport_of(node))
@@ -291,7 +301,7 @@ class Fleet:
 
     def _report_gateway(self, gateway: str, error: FleetError | None) -> None:
         """Publish once that a gateway is lost, or there again: not for each of its nodes."""
-        text = error.text if error is not None else f"gateway {gateway}: connected again"
+        text = error.text if error is not None else f"{gateway}: connected again"
         self.hub.publish_own(Log(
             source="console", fault="gateway_lost", subject=gateway, is_over=error is None, text=text,
             severity="warning" if error is not None else "info", try_=error.try_ if error is not None else "",
@@ -324,7 +334,7 @@ def gateways_of(config: Config) -> Config | None:
 
 def _transport_of(node: NodeConfig) -> str:
     if node.engine is not None:
-        return "engine"
+        return "pod" if isinstance(node.engine, PodExec) else "step"
     return "gateway" if node.ssh.gateway is not None else node.ssh.transport
 
 

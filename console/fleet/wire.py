@@ -61,6 +61,14 @@ class _Greeting(msgspec.Struct):
     gconsole: Hello
 
 
+class _TaskNode(msgspec.Struct):
+    node: _Name
+
+
+class _TaskGreeting(msgspec.Struct):
+    gconsole: _TaskNode
+
+
 class _LackingArchive(msgspec.Struct):
     gconsole_lacks: Annotated[str, msgspec.Meta(max_length=64)]
 
@@ -98,6 +106,14 @@ def read_hello(line: bytes) -> Hello:
     if low > PROTOCOL[1] or high < PROTOCOL[0]:
         raise MalformedFrame(f"agent supports protocol {low} to {high}, this console {PROTOCOL[0]} to {PROTOCOL[1]}")
     return hello
+
+
+def read_node(line: bytes) -> str:
+    """The node that the hello of a step's task names. Raises MalformedFrame."""
+    try:
+        return msgspec.json.decode(line, type=_TaskGreeting).gconsole.node
+    except _DECODE_ERRORS as error:
+        raise MalformedFrame(f"malformed hello: {error}") from error
 
 
 def unpack(line: bytes) -> bytes:

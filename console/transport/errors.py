@@ -142,6 +142,10 @@ class JobEnded(FleetError):
     retry = False
 
 
+class NodeNotInJob(JobEnded):
+    """A node of a step does not belong to the job, or is down."""
+
+
 class AgentRefused(FleetError):
     """The agent refused a request; `reason` is its stable error name."""
 

@@ -1,10 +1,11 @@
-"""Transports by the site's engine: a step of a Slurm job, a process in a pod."""
+"""Commands of the site's engine, their failures, and the transport by a process in a pod."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from ..config.model import Engine, NodeConfig, PodExec, SlurmStep
+from ..config.model import NodeConfig, PodExec
 from . import errors
 from .login_limiter import LoginLimiter
 from .openssh import SubprocessTransport, start_limited
@@ -16,7 +17,8 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
      "squeue --me lists yours"),
     (r"\(NotFound\)|container not found|completed pod|is not running", errors.JobEnded,
      "kubectl get pods lists them"),
-    (r"not in job|Requested node configuration|Invalid node name", errors.JobEnded, "the job has other nodes now"),
+    (r"not in job|Requested node configuration|Required node not available|Invalid node name", errors.NodeNotInJob,
+     "the job has other nodes now"),
     (r"\(Forbidden\)|Unauthorized", errors.NoPermission, "ask for the verb create on pods/exec in that namespace"),
     (r"Access/permission denied|Invalid account|Invalid user id", errors.NoPermission,
      "only the job's owner or an operator may add a step"),
@@ -25,44 +27,45 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
 )  # fmt: skip
 
 
-class SiteExecTransport(SubprocessTransport):
-    """Runs the agent through `srun` or `kubectl`, whichever `NodeConfig.engine` names."""
+class PodTransport(SubprocessTransport):
+    """Runs the agent through `kubectl exec`, in the pod that `NodeConfig.engine` names."""
 
     def __init__(self, limiter: LoginLimiter) -> None:
         self._limiter = limiter
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
-        """Start the command as a job step or in a pod."""
-        assert node.engine is not None
-        argv = argv_of(node.engine, node.name, command)
+        """Start the command in a pod."""
+        assert isinstance(node.engine, PodExec)
+        argv = pod_argv(node.engine, command)
         try:
             return await start_limited(self._limiter, None, argv, receiver, failure_of)
         except FileNotFoundError as error:
-            raise errors.SiteCommand(
-                f"`{argv[0]}` is not installed here", "run gconsole where the site's commands are available"
-            ) from error
+            raise not_installed(argv[0]) from error
 
 
-def argv_of(engine: Engine, node: str, command: str) -> list[str]:
-    """The command line that runs shell text on a node."""
-    if isinstance(engine, SlurmStep):
-        return _step_argv(engine, node, command)
-    return _pod_argv(engine, command)
+def not_installed(program: str) -> errors.SiteCommand:
+    """The failure to find a program of the site."""
+    return errors.SiteCommand(
+        f"`{program}` is not installed here", "run gconsole where the site's commands are available"
+    )
 
 
-def _step_argv(step: SlurmStep, node: str, command: str) -> list[str]:
-    """The command line that runs `command` on one node of the job.
+def step_argv(job: str, nodes: Sequence[str], command: str) -> list[str]:
+    """The command line that runs shell text once on each of some nodes of a job, in one step.
 
-    --overlap: the step takes no resources from others and does not wait. --unbuffered: output arrives as it is written.
-    It is bound to no core, and gets only the environment that it needs.
+    --overlap: the step takes no resources from others and does not wait. Each line of output is sent at once, behind
+    the number of its task. A task or node that fails does not end the others. The tasks are bound to no core, and get
+    only the environment that they need.
     """
+    count = len(nodes)
     return [
-        "srun", f"--jobid={step.job}", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--cpu-bind=none",
-        "--unbuffered", "--quiet", "--export=HOME,PATH,USER", "--", "/bin/sh", "-c", command,
+        "srun", f"--jobid={job}", "--overlap", f"--nodelist={','.join(nodes)}", f"--nodes={count}", f"--ntasks={count}",
+        "--ntasks-per-node=1", "--cpu-bind=none", "--label", "--no-kill", "--wait=0", "--kill-on-bad-exit=0", "--quiet",
+        "--export=HOME,PATH,USER", "--", "/bin/sh", "-c", command,
     ]  # fmt: skip
 
 
-def _pod_argv(pod: PodExec, command: str) -> list[str]:
+def pod_argv(pod: PodExec, command: str) -> list[str]:
     """The command line that runs `command` in the pod's container."""
     return [
         "kubectl", "exec", "--stdin", f"--namespace={pod.namespace}", pod.pod, f"--container={pod.container}", "--",

@@ -1,7 +1,8 @@
 """Starts the agent on its channel, or detached behind a socket with this process as relay; or the gateway.
 
 The agent's modules come from the cache folder; where it lacks them, one line requests them from the console:
-{"gconsole_lacks": digest}. The console sends them once, as plain bytes.
+{"gconsole_lacks": digest}. The console sends them once, as plain bytes. A task of a step needs none of them: all its
+modules came with the bootstrap.
 """
 
 import json
@@ -25,6 +26,11 @@ def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter",
     """
     config = start["config"]
     place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
+    if start.get("verb") == "step":
+        importer.use_code_dir(place.folder("code"))
+        from ..gateway import step
+
+        step.run(stdin, start, place)
     importer.add(_archive(stdin, place, digest, size))
     importer.use_code_dir(place.folder("code"))
     if start.get("verb") == "gateway":

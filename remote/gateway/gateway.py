@@ -40,6 +40,14 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 class Ended(Exception):
     """The console has gone, or sent what is not the protocol, or a signal came: the text is the reason."""
 
+    is_orderly = False
+
+
+class EndedByConsole(Ended):
+    """The console has ended the gateway."""
+
+    is_orderly = True
+
 
 class Gateway(object):
     """The streams of one console. `id`, `console` and `linger_s` are those of its entry among the cache's users."""
@@ -70,18 +78,19 @@ class Gateway(object):
 
     # -- life --------------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Serve until the console goes; nothing is left then."""
+    def run(self, received: bytes = b"") -> "Ended":
+        """Serve until the console goes; nothing is left then. `received`: bytes of it that were read already."""
         presence = None
         try:
             presence = self._register()
             os.write(1, wire.encode({"gconsole": self._hello()}))
             os.set_blocking(0, False)
             os.set_blocking(1, False)
+            self._receive(received)
             while True:
                 self._turn()
-        except Ended:
-            pass
+        except Ended as ended:
+            return ended
         finally:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
@@ -254,6 +263,9 @@ class Gateway(object):
             raise Ended("the console's connection failed: %s" % error)
         if not data:
             raise Ended("the console has closed the connection")
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         self._received_at = time.monotonic()
         try:
             for kind, number, payload in self._reader.feed(data):
@@ -271,7 +283,7 @@ class Gateway(object):
         elif kind == frames.BLOB:
             self._add_to_blob(self._blobs[number], payload)
         elif kind == frames.END and number == 0:
-            raise Ended("the console ends")
+            raise EndedByConsole("the console ends")
         elif number > self._highest:
             raise wire.BadFrame("stream %d was not opened" % number)
         elif kind == frames.END:
@@ -296,9 +308,15 @@ class Gateway(object):
         if number in self._blobs or not _DIGEST.match(digest) or not 0 < size <= frames.MAX_BLOBS - held:
             raise wire.BadFrame("blob %d of %d bytes" % (number, size))
         blob = self._blobs[number] = Blob(digest, size)
-        content = self._place.payload(digest, size)  # the agent's modules: this host has cached them for itself
+        content = self._cached(digest, size)
         blob.data += content or b""
-        self._send(frames.LACKS if content is None else frames.HAS, number)
+        self._confirm(number, has_blob=content is not None)
+
+    def _cached(self, digest: str, size: int) -> "bytes | None":
+        return self._place.payload(digest, size)  # the agent's modules: this host has cached them for itself
+
+    def _confirm(self, number: int, *, has_blob: bool) -> None:
+        self._send(frames.HAS if has_blob else frames.LACKS, number)
 
     def _add_to_blob(self, blob: "Blob", payload: bytes) -> None:
         blob.data += payload
@@ -316,9 +334,12 @@ class Gateway(object):
 
     def _flush(self, now: float) -> None:
         self._flushed_at = now
-        self._out += self._compressor.compress(bytes(self._gathered)) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+        self._out += self._packed(bytes(self._gathered))
         del self._gathered[:]
         self._write_console(0)
+
+    def _packed(self, data: bytes) -> bytes:
+        return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
     def _write_console(self, _: int) -> None:
         try:
@@ -333,7 +354,7 @@ class Gateway(object):
 def run(start: "Fields", place: "Cache") -> "NoReturn":
     """Serve the console on standard input and output, then end the process."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, _end_on_signal)
+        signal.signal(number, end_on_signal)
     os.nice(10)
     _raise_descriptor_limit()
     try:
@@ -342,7 +363,8 @@ def run(start: "Fields", place: "Cache") -> "NoReturn":
         os._exit(0)
 
 
-def _end_on_signal(number: int, _: "Any") -> None:
+def end_on_signal(number: int, _: "Any") -> None:
+    """Signal handler: end in order."""
     raise Ended("signal %d" % number)
 
 

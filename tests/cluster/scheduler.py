@@ -13,7 +13,9 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,9 +43,9 @@ class Scheduler:
         """Environment in which these commands are first in PATH."""
         return {**os.environ, "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}", "SECRET_OF_THE_LOGIN_NODE": "x"}
 
-    def job(self, number: str, nodes: str, state: str = "RUNNING") -> None:
-        """Add a Slurm job; `nodes` as a Slurm host list."""
-        self._known["jobs"][number] = {"state": state, "nodes": nodes}
+    def job(self, number: str, nodes: str, state: str = "RUNNING", down: Sequence[str] = ()) -> None:
+        """Add a Slurm job; `nodes` as a Slurm host list, of which those that are `down` take no step."""
+        self._known["jobs"][number] = {"state": state, "nodes": nodes, "down": list(down)}
         self._save()
 
     def pod(self, name: str, node: str, labels: Mapping[str, str], phase: str = "Running") -> None:
@@ -103,21 +105,69 @@ def scontrol(state: dict[str, Any], args: list[str]) -> None:
 
 def srun(state: dict[str, Any], args: list[str]) -> None:
     parser = argparse.ArgumentParser("srun", allow_abbrev=False)
-    for name in ("jobid", "nodelist", "nodes", "ntasks", "cpu-bind", "export"):
+    for name in ("jobid", "nodelist", "nodes", "ntasks", "ntasks-per-node", "cpu-bind", "export", "wait",
+                 "kill-on-bad-exit"):  # fmt: skip
         parser.add_argument(f"--{name}", required=True)
-    for name in ("overlap", "unbuffered", "quiet"):
+    for name in ("overlap", "label", "no-kill", "quiet"):
         parser.add_argument(f"--{name}", action="store_true", required=True)
     split = args.index("--")
     options, command = parser.parse_args(args[:split]), args[split + 1 :]
     job = state["jobs"].get(options.jobid)
     if job is None or job["state"] != "RUNNING":
         fail("srun: error: Unable to confirm allocation for job: Invalid job id specified")
-    assert (options.nodes, options.ntasks) == ("1", "1")
+    nodes = options.nodelist.split(",")
+    count = str(len(nodes))
+    assert (options.nodes, options.ntasks, options.ntasks_per_node) == (count, count, "1")
+    if set(nodes) & set(job.get("down", ())):
+        fail("srun: error: Unable to create step for job: Requested node configuration is not available")
     own = {name: os.environ[name] for name in options.export.split(",") if name in os.environ}
-    status = run_on_node(state, options.nodelist, command, own)
-    if status:
-        print(f"srun: error: {options.nodelist}: task 0: Exited with exit code {status}", file=sys.stderr)
-    sys.exit(status)
+    run_step(state, nodes, command, own)
+
+
+def run_step(state: dict[str, Any], nodes: list[str], command: list[str], env: dict[str, str]) -> NoReturn:
+    """One task on each node; all get the standard input, and their lines are labelled."""
+    tasks = []
+    for number, node in enumerate(nodes):
+        own = {**env, "SLURM_PROCID": str(number), "SLURMD_NODENAME": node}
+        tasks.append(subprocess.Popen(
+            on_node(state, node, command), env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ))  # fmt: skip
+    threading.Thread(target=broadcast, args=(tasks,), daemon=True).start()
+    copying = []
+    for number, task in enumerate(tasks):
+        label = f"{number:>{len(str(len(nodes) - 1))}}: ".encode()
+        for source, target in ((task.stdout, 1), (task.stderr, 2)):
+            copying.append(threading.Thread(target=copy_lines, args=(label, source, target)))
+    for thread in copying:
+        thread.start()
+    for number, task in enumerate(tasks):
+        status = task.wait()
+        if status:
+            how = f"Exited with exit code {status}" if status > 0 else "Killed"
+            os.write(2, f"srun: error: {nodes[number]}: task {number}: {how}\n".encode())
+    for thread in copying:
+        thread.join()
+    os._exit(max(task.returncode for task in tasks) & 255)
+
+
+def broadcast(tasks: list[subprocess.Popen[bytes]]) -> None:
+    while data := os.read(0, 1024):
+        for task in tasks:
+            with suppress(OSError):
+                task.stdin.write(data)
+                task.stdin.flush()
+    for task in tasks:
+        with suppress(OSError):
+            task.stdin.close()
+
+
+def copy_lines(label: bytes, source: Any, target: int) -> None:
+    for line in source:
+        pieces = [line[start : start + 1024].rstrip(b"\n") for start in range(0, len(line), 1024)]
+        data = b"".join(label + piece + b"\n" for piece in pieces)
+        while data:  # a line in one write: those of other tasks come between lines
+            data = data[os.write(target, data) :]
 
 
 def kubectl(state: dict[str, Any], args: list[str]) -> None:
@@ -153,7 +203,8 @@ def kubectl(state: dict[str, Any], args: list[str]) -> None:
         fail(f'Error from server (Forbidden): pods "{name}" is forbidden: User "me" cannot create resource "pods/exec"')
     if pod is None:
         fail(f'Error from server (NotFound): pods "{name}" not found')
-    status = run_on_node(state, pod["node"], command, {"PATH": os.environ["PATH"], "HOME": "/root"})
+    env = {"PATH": os.environ["PATH"], "HOME": "/root"}
+    status = subprocess.run(on_node(state, pod["node"], command), env=env, check=False).returncode
     if status:
         print(f"command terminated with exit code {status}", file=sys.stderr)
     sys.exit(status)
@@ -173,10 +224,9 @@ def described(pod: dict[str, Any], state: dict[str, Any] | None = None) -> dict[
     }
 
 
-def run_on_node(state: dict[str, Any], node: str, command: list[str], env: dict[str, str]) -> int:
+def on_node(state: dict[str, Any], node: str, command: list[str]) -> list[str]:
     pid = state["pids"][node]
-    argv = ["nsenter", f"--target={pid}", "--mount", "--uts", "--net", "--pid", "--", *command]
-    return subprocess.run(argv, env=env, check=False).returncode
+    return ["nsenter", f"--target={pid}", "--mount", "--uts", "--net", "--pid", "--", *command]
 
 
 def fail(text: str) -> NoReturn:

@@ -17,11 +17,11 @@ from program import Run, gconsole
 from rig import Rig
 from scheduler import Scheduler
 
-from gconsole.config.model import PodExec, SlurmStep
+from gconsole.config.model import PodExec
 from gconsole.core.bus import Hub
 from gconsole.fleet import pod_events
 from gconsole.transport import errors
-from gconsole.transport.site_exec import argv_of, failure_of
+from gconsole.transport.site_exec import failure_of, pod_argv, step_argv
 
 pytestmark = pytest.mark.usefixtures("needs_namespaces")
 
@@ -54,8 +54,32 @@ def test_slurm_job_is_watched_through_job_steps_without_ssh(site: Scheduler, rig
         assert not [line for line in node.ps().splitlines() if "gconsole" in line]
 
 
+def test_node_that_takes_no_step_costs_only_itself(site: Scheduler, tmp_path: Path) -> None:
+    site.job("4711", "node[1-4]", down=["node3"])
+
+    run = watched(site, "slurm:4711", tmp_path)
+
+    assert run.status == 3
+    assert {node["node"]: node["state"] for node in run.report["nodes"]} == {
+        "node1": "ok", "node2": "ok", "node3": "failed", "node4": "ok",
+    }  # fmt: skip
+    [error] = [node["error"] for node in run.report["nodes"] if node["error"]]
+    assert error["name"] == "job_ended"
+    assert "Requested node configuration is not available" in error["text"]
+    assert [finding["id"] for finding in run.report["findings"]] == []
+
+
+def test_python_that_is_missing_on_all_nodes_is_an_error_of_each(site: Scheduler, tmp_path: Path) -> None:
+    site.job("4711", "node[1-2]")
+
+    run = watched(site, "slurm:4711", tmp_path, "--set", "agent.python=/no/such/python")
+
+    assert [node["error"]["name"] for node in run.report["nodes"]] == ["no_python", "no_python"]
+    assert [finding["id"] for finding in run.report["findings"] if finding["id"] == "gateway_lost"] == []
+
+
 def test_slurm_step_exports_only_home_path_and_user(site: Scheduler) -> None:
-    argv = argv_of(SlurmStep("4711"), "node1", "env")
+    argv = step_argv("4711", ["node1", "node2"], "env")
     exported = next(argument for argument in argv if argument.startswith("--export="))
 
     assert "SECRET_OF_THE_LOGIN_NODE" in site.environment
@@ -204,7 +228,8 @@ def test_missing_squeue_suggests_a_login_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("message", "kind"), [
     ("srun: error: Unable to confirm allocation for job 7: Invalid job id specified", errors.JobEnded),
     ("srun: error: Unable to create step for job 7: Job/step already completing or completed", errors.JobEnded),
-    ("srun: error: Unable to create step for job 7: Requested node configuration is not available", errors.JobEnded),
+    ("srun: error: Unable to create step for job 7: Requested node configuration is not available",
+     errors.NodeNotInJob),
     ("srun: error: Unable to create step for job 7: Access/permission denied", errors.NoPermission),
     ('Error from server (NotFound): pods "a" not found', errors.JobEnded),
     ("error: cannot exec into a container in a completed pod; current phase is Succeeded", errors.JobEnded),
@@ -225,5 +250,5 @@ def test_remote_command_errors_are_not_scheduler_errors() -> None:
 def test_command_is_passed_to_the_remote_shell_as_one_argument() -> None:
     command = "exec python3 -c 'import sys; print(\"$HOME\")'"
 
-    assert argv_of(SlurmStep("1"), "node1", command)[-3:] == ["/bin/sh", "-c", command]
-    assert argv_of(PodExec("training", "llama-0", "trainer"), "llama-0", command)[-3:] == ["/bin/sh", "-c", command]
+    assert step_argv("1", ["node1"], command)[-3:] == ["/bin/sh", "-c", command]
+    assert pod_argv(PodExec("training", "llama-0", "trainer"), command)[-3:] == ["/bin/sh", "-c", command]

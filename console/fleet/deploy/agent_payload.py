@@ -61,6 +61,11 @@ _REMARK = re.compile(rb"(?<=\S)  # [^\n\"']*$", re.MULTILINE)
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 #: Modules that find the others in the cache folder, or request them.
 _FIRST = (_AGENT, f"{_AGENT}.agent", f"{_AGENT}.agent.cache", f"{_AGENT}.agent.start_agent")
+#: All modules of a task of a step; it sends no request, because the bytes of the answer would reach all tasks.
+_STEP = (
+    *_FIRST, f"{_AGENT}.agent.cache_users", f"{_AGENT}.agent.wire", f"{_AGENT}.gateway", f"{_AGENT}.gateway.frames",
+    f"{_AGENT}.gateway.gateway", f"{_AGENT}.gateway.step", f"{_AGENT}.gateway.stream",
+)  # fmt: skip
 #: Bytes that zlib looks back.
 _WINDOW = 32 << 10
 
@@ -91,6 +96,18 @@ def build() -> Payload:
     modules["pynvml"] = _pruned_module("pynvml", _NVML_NAME)
     first = {name: modules.pop(name) for name in _FIRST}
     archive = pack(modules)
+    return _payload(first, archive)
+
+
+@cache
+def step_preamble() -> bytes:
+    """The preamble of a task of a step, deterministic for the same sources."""
+    modules = dict(_modules(_AGENT))
+    return _payload({name: modules[name] for name in _STEP}, b"").preamble
+
+
+def _payload(first: Mapping[str, Module], archive: bytes) -> Payload:
+    """The payload with these first modules; what it requests is the archive."""
     archive_digest = hashlib.sha256(archive).hexdigest()
     boot = stripped_source(_package_dir(_AGENT).joinpath("agent", "bootstrap.py").read_bytes())
     boot = zlib.compress(boot, 9)

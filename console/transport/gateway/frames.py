@@ -108,6 +108,11 @@ class FrameDecoder:
         self._packed += data
 
     @property
+    def queued(self) -> int:
+        """Bytes that are not inflated yet."""
+        return len(self._packed)
+
+    @property
     def is_empty(self) -> bool:
         """Whether `next_frames` has nothing to do until more is received."""
         return not self._packed

@@ -21,7 +21,7 @@ Report = Callable[[str, errors.FleetError | None], None]
 OnEnd = Callable[[errors.FleetError], None]
 
 
-class Connection(Protocol):
+class Shareable(Protocol):
     """What is shared."""
 
     @property
@@ -32,7 +32,7 @@ class Connection(Protocol):
         """End it in order."""
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=Shareable)
 
 
 class SharedConnection(Generic[C]):

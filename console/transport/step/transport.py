@@ -1,0 +1,144 @@
+"""The transport by steps of a Slurm job: one srun for all nodes that ask at about the same time.
+
+A node whose task has ended gets a step of its own, because a step takes no more tasks. The others are not disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ...config.model import NodeConfig, SlurmStep
+from .. import errors, site_exec
+from ..gateway.connection import GatewayQuota
+from ..gateway.shared import OnEnd, Report, SharedConnection
+from ..login_limiter import LoginLimiter
+from ..openssh import LoginReceiver, start_limited
+from ..transport import Channel, Receiver
+from .connection import StepConnection, TaskLaunch
+
+#: Seconds in which nodes ask for one step: all nodes of a job ask at once.
+GATHER_S = 0.3
+
+
+class Step:
+    """A step and its connection; `nodes` are those that it reaches, also once it is started again."""
+
+    def __init__(self, job: str, name: str, launch: TaskLaunch, nodes: list[str]) -> None:
+        self.job, self.name, self.launch, self.nodes = job, name, launch, nodes
+        self.is_gathering = True
+        self.is_lost = False  # by the last report
+
+
+class StepTransport:
+    """Reaches the nodes of Slurm jobs."""
+
+    def __init__(
+        self, limiter: LoginLimiter, launch: Callable[[NodeConfig], TaskLaunch], share: Callable[[], GatewayQuota],
+        report: Report,
+    ) -> None:  # fmt: skip
+        """`launch` starts the program in the tasks; nodes with the same command share steps. `share`: a quota."""
+        self._limiter, self._launch, self._share, self._report = limiter, launch, share, report
+        self._step_of: dict[str, Step] = {}  # by node
+        self._connections: dict[Step, SharedConnection[StepConnection]] = {}
+
+    async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        """Run the command on a node of a job. Raises FleetError."""
+        connection = await self._connect(node)
+        limited = self._limiter.enter()
+        await limited.__aenter__()
+        login = LoginReceiver(receiver, limited, lambda exit_status, stderr: None)
+        try:
+            return await connection.open_stream(node.name, ["/bin/sh", "-c", command], login)
+        except BaseException:
+            await limited.__aexit__(None, None, None)
+            raise
+
+    async def _connect(self, node: NodeConfig) -> StepConnection:
+        """The connection of the node's step. Raises FleetError."""
+        while True:
+            step = self._choose(node)
+            shared = self._connections[step]
+            if shared.failure is not None:  # it is being started again, or it never works
+                raise shared.failure
+            try:
+                connection = await shared.connection()
+            except errors.FleetError:
+                if self._step_of[node.name] is step:
+                    raise
+            else:
+                if self._step_of[node.name] is step:
+                    return connection
+
+    def _choose(self, node: NodeConfig) -> Step:
+        """The step that reaches a node: the one of before, unless the node's task there has ended."""
+        assert isinstance(node.engine, SlurmStep)
+        step = self._step_of.get(node.name)
+        if step is not None:
+            current = self._connections[step].current
+            if current is None or not current.has_ended(node.name):
+                return step
+            step.nodes.remove(node.name)
+        launch = self._launch(node)
+        for step in self._connections:
+            if step.is_gathering and (step.job, step.launch.command) == (node.engine.job, launch.command):
+                step.nodes.append(node.name)
+                self._step_of[node.name] = step
+                return step
+        return self._add(node.engine.job, launch, [node.name])
+
+    def _add(self, job: str, launch: TaskLaunch, nodes: list[str]) -> Step:
+        is_first = not any(step.job == job for step in self._connections)
+        step = Step(job, f"slurm:{job}" if is_first else f"slurm:{job} {nodes[0]}", launch, nodes)
+        self._connections[step] = SharedConnection(
+            step.name, f"step of {step.name}", lambda on_end: self._start(step, on_end),
+            lambda name, error: self._report_step(step, error),
+        )  # fmt: skip
+        self._step_of.update(dict.fromkeys(nodes, step))
+        return step
+
+    def _report_step(self, step: Step, error: errors.FleetError | None) -> None:
+        """Report the loss of a step, or its return; that of a single node is the node's own failure."""
+        is_loss = error is not None and len(step.nodes) > 1
+        if is_loss or (error is None and step.is_lost):
+            step.is_lost = is_loss
+            self._report(step.name, error)
+
+    async def _start(self, step: Step, on_end: OnEnd) -> StepConnection:
+        """Start a step. Raises FleetError."""
+        if step.is_gathering:
+            await asyncio.sleep(GATHER_S)
+            step.is_gathering = False
+        while True:
+            try:
+                return await self._run(step, on_end)
+            except errors.NodeNotInJob:
+                if len(step.nodes) == 1:
+                    raise
+                half = len(step.nodes) // 2  # Slurm does not say which node it is: it is in one of the halves
+                step.nodes, others = step.nodes[:half], step.nodes[half:]
+                self._add(step.job, step.launch, others).is_gathering = False
+
+    async def _run(self, step: Step, on_end: OnEnd) -> StepConnection:
+        connection = StepConnection(step.name, step.nodes, step.launch, self._share(), on_end)
+        argv = site_exec.step_argv(step.job, step.nodes, step.launch.command)
+        try:
+            channel = await start_limited(self._limiter, None, argv, connection, site_exec.failure_of)
+        except FileNotFoundError as error:
+            raise site_exec.not_installed(argv[0]) from error
+        await connection.start(channel)
+        return connection
+
+    async def answers(self, node: NodeConfig) -> bool | None:
+        """Whether the node's step is there; whether the node answers, only Slurm could find out."""
+        step = self._step_of.get(node.name)
+        return step is None or self._connections[step].failure is None
+
+    def forget_refused_prompts(self) -> None:
+        """Try steps with a final failure again."""
+        for shared in self._connections.values():
+            shared.forget_final_failure()
+
+    async def close(self) -> None:
+        """End all steps."""
+        await asyncio.gather(*(shared.close() for shared in self._connections.values()))

@@ -1,0 +1,167 @@
+"""All nodes of a Slurm job over one srun, with Debian's Slurm on 16 nodes of the rig."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from live_fleet import LiveFleet
+from rig import Node, Rig
+from slurm import Slurm, missing
+
+from gconsole.core.bus import Hub
+from gconsole.core.control import CaptureRequest, new_capture
+from gconsole.core.store import Store
+from gconsole.fleet.fleet import Fleet
+from gconsole.fleet.scheduler_jobs import load_configuration
+from gconsole.records import Log, NodeState
+
+pytestmark = [pytest.mark.usefixtures("needs_namespaces"), pytest.mark.skipif(bool(missing()), reason=missing())]
+
+NODES = 16
+JOB = f"""#!/bin/sh
+export LOCAL_RANK=0 WORLD_SIZE={NODES}
+srun --overlap --nodes={NODES} --ntasks={NODES} sh -c 'RANK=$SLURM_PROCID exec python3 -c "
+def wait_for_the_others():
+    import time; time.sleep(3600)
+wait_for_the_others()"'
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with Rig(nodes=NODES) as rig, Slurm(rig.nodes, tmp_path_factory.mktemp("slurm") / "site") as slurm:
+        yield slurm
+
+
+@pytest.fixture(scope="module")
+def job(slurm: Slurm) -> str:
+    return slurm.submit(JOB, nodes=NODES)
+
+
+@asynccontextmanager
+async def watched(slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch, **flags: object) -> AsyncIterator[LiveFleet]:
+    monkeypatch.setenv("PATH", slurm.environment["PATH"])
+    config = load_configuration(f"slurm:{job}", {key.replace("_", ".", 1): str(value) for key, value in flags.items()})
+    hub, store = Hub(), Store()
+    hub.subscribe(store.apply)
+    fleet = Fleet(config, hub)
+    watching = LiveFleet(fleet, hub, store)
+    await fleet.start()
+    try:
+        yield watching
+    finally:
+        await fleet.stop()
+
+
+def steps(slurm: Slurm, job: str) -> list[str]:
+    """The steps that gconsole has added to the job."""
+    own = {f"{job}.0", f"{job}.batch"}
+    return [step for step in slurm.ask("squeue", "--steps", "--noheader", "--format=%i").split() if step not in own]
+
+
+def processes(node: Node, mark: bytes, env: bytes) -> list[int]:
+    """Process ids, on this machine, of the processes on a node whose command line and environment have these bytes."""
+    namespace = Path(f"/proc/{node.outer_pid(1)}/ns/pid").stat().st_ino
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            here = (folder / "ns/pid").stat().st_ino == namespace
+            if here and mark in (folder / "cmdline").read_bytes() and env in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def relay(node: Node) -> int:
+    """The process on a node that is the task of the step, which slurmstepd has started."""
+    [pid] = [
+        pid for pid in processes(node, b"gconsole-agent", b"SLURM_STEP_ID=")
+        if b"slurmstepd" in Path(f"/proc/{parent(pid)}/cmdline").read_bytes()
+    ]  # fmt: skip
+    return pid
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def losses(fleet: LiveFleet) -> list[Log]:
+    return [record for record in fleet.records if isinstance(record, Log) and record.fault == "gateway_lost"]
+
+
+def failures(fleet: LiveFleet) -> list[tuple[str, NodeState]]:
+    return [(record.node, record) for record in fleet.records if isinstance(record, NodeState) and record.error]
+
+
+def sruns(slurm: Slurm, job: str) -> list[int]:
+    """The processes of srun that gconsole has started."""
+    return processes(slurm.nodes[0], f"--jobid={job}\0--overlap\0".encode(), b"")
+
+
+async def test_one_step_samples_and_captures_all_nodes_and_leaves_nothing(
+    slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(slurm, job, monkeypatch) as fleet:
+        await fleet.sampled()
+        [step] = steps(slurm, job)
+        assert slurm.ask("squeue", f"--steps={step}", "--noheader", "--format=%N").strip() == f"node[01-{NODES}]"
+        assert len(fleet.store.nodes) == NODES
+
+        order = CaptureRequest(new_capture())
+        result = await fleet.fleet.capture(order)
+
+        assert result.failures == {}
+        stacks = fleet.store.captures.get(order.id).stacks
+        waiting = {stack.rank for stack in stacks if "wait_for_the_others" in str(stack.frames)}
+        assert waiting == set(range(NODES))
+        assert len(steps(slurm, job)) == 1
+        assert losses(fleet) == []
+    for node in slurm.nodes:
+        assert "gconsole-agent" not in node.ps()
+    assert steps(slurm, job) == []
+
+
+async def test_killed_task_ends_only_its_node_which_comes_back_over_a_step_of_its_own(
+    slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(slurm, job, monkeypatch) as fleet:
+        await fleet.sampled()
+        killed, *others = slurm.nodes
+        os.kill(relay(killed), signal.SIGKILL)
+        await fleet.until(lambda: fleet.state(killed.name) == "lost")
+        [failure] = {str(state.error.text) for name, state in failures(fleet) if name == killed.name}
+        assert failure == "the task of the step has ended: Killed"
+        await fleet.until(lambda: fleet.state(killed.name) == "ok")
+        for node in others:
+            assert fleet.history(node.name) == ["expected", "connecting", "ok"], node.name
+            assert fleet.gaps(node.name) == []
+        assert len(steps(slurm, job)) == 2
+        assert losses(fleet) == []
+
+
+async def test_killed_srun_is_one_finding_and_no_record_is_lost_or_doubled(
+    slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(slurm, job, monkeypatch, agent_linger_s=60, agent_sample_interval_ms=200) as fleet:
+        await fleet.sampled()
+        for pid in sruns(slurm, job):
+            os.kill(pid, signal.SIGKILL)
+        await fleet.until(lambda: losses(fleet))
+        [loss] = losses(fleet)
+        assert loss.subject == f"slurm:{job}"
+        assert loss.text.startswith(f"step of slurm:{job}: srun ended with s")
+        await fleet.until(lambda: all(fleet.state(node.name) == "ok" for node in slurm.nodes))
+        last = len(fleet.records)
+        await fleet.until(lambda: len(fleet.records) > last + 50 * NODES)
+        assert [log.is_over for log in losses(fleet)] == [False, True]
+        await fleet.until(lambda: len(steps(slurm, job)) == 1)
+        for node in slurm.nodes:
+            [seqs] = fleet.seqs(node.name).values()
+            assert seqs == list(range(1, len(seqs) + 1)), node.name
+            assert fleet.gaps(node.name) == []
