@@ -146,6 +146,10 @@ class NodeNotInJob(JobEnded):
     """A node of a step does not belong to the job, or is down."""
 
 
+class TaskNotLaunched(ConnectionRefused):
+    """slurmd on one node of a step does not respond; the step does not start."""
+
+
 class AgentRefused(FleetError):
     """The agent refused a request; `reason` is its stable error name."""
 

@@ -19,6 +19,7 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
      "kubectl get pods lists them"),
     (r"not in job|Requested node configuration|Required node not available|Invalid node name", errors.NodeNotInJob,
      "the job has other nodes now"),
+    (r"Task launch for \S+ failed on node", errors.TaskNotLaunched, "check slurmd on that node"),
     (r"\(Forbidden\)|Unauthorized", errors.NoPermission, "ask for the verb create on pods/exec in that namespace"),
     (r"Access/permission denied|Invalid account|Invalid user id", errors.NoPermission,
      "only the job's owner or an operator may add a step"),
@@ -71,6 +72,12 @@ def pod_argv(pod: PodExec, command: str) -> list[str]:
         "kubectl", "exec", "--stdin", f"--namespace={pod.namespace}", pod.pod, f"--container={pod.container}", "--",
         "/bin/sh", "-c", command,
     ]  # fmt: skip
+
+
+def node_of(failure: errors.TaskNotLaunched) -> str:
+    """The node that the failure names; "" if the message is another one."""
+    named = re.search(r"failed on node ([^\s:]+):", failure.text)
+    return named[1] if named else ""
 
 
 def failure_of(exit_status: int | None, stderr: str) -> errors.FleetError | None:

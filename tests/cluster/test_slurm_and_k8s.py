@@ -231,6 +231,8 @@ def test_missing_squeue_suggests_a_login_node(tmp_path: Path) -> None:
     ("srun: error: Unable to create step for job 7: Requested node configuration is not available",
      errors.NodeNotInJob),
     ("srun: error: Unable to create step for job 7: Access/permission denied", errors.NoPermission),
+    ("srun: error: Task launch for StepId=7.1 failed on node node3: Communication connection failure",
+     errors.TaskNotLaunched),
     ('Error from server (NotFound): pods "a" not found', errors.JobEnded),
     ("error: cannot exec into a container in a completed pod; current phase is Succeeded", errors.JobEnded),
     ("Unable to connect to the server: dial tcp: lookup k8s: no such host", errors.ConnectionRefused),

@@ -165,3 +165,40 @@ async def test_killed_srun_is_one_finding_and_no_record_is_lost_or_doubled(
             [seqs] = fleet.seqs(node.name).values()
             assert seqs == list(range(1, len(seqs) + 1)), node.name
             assert fleet.gaps(node.name) == []
+
+
+async def test_stopped_task_costs_only_its_node_which_gets_another_step(
+    slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(slurm, job, monkeypatch) as fleet:
+        await fleet.sampled()
+        *others, stopped = slurm.nodes
+        pid = relay(stopped)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await fleet.until(lambda: fleet.state(stopped.name) == "lost")
+            await fleet.until(lambda: fleet.state(stopped.name) == "ok")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        for node in others:
+            assert fleet.history(node.name) == ["expected", "connecting", "ok"], node.name
+        assert losses(fleet) == []
+
+
+async def test_node_whose_slurmd_does_not_respond_costs_only_itself(
+    slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *others, stopped = slurm.nodes
+    daemons = processes(stopped, f"slurmd\0-D\0-N\0{stopped.name}".encode(), b"")
+    for pid in daemons:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        async with watched(slurm, job, monkeypatch) as fleet:
+            await fleet.until(lambda: all(fleet.state(node.name) == "ok" for node in others))
+            assert fleet.state(stopped.name) in ("connecting", "failed")
+            for pid in daemons:
+                os.kill(pid, signal.SIGCONT)
+            await fleet.until(lambda: fleet.state(stopped.name) == "ok")
+    finally:
+        for pid in daemons:
+            os.kill(pid, signal.SIGCONT)

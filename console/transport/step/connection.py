@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ...text.sanitize import printable
-from .. import errors
+from .. import errors, site_exec
 from ..gateway.connection import GatewayQuota
 from ..gateway.frames import FrameDecoder, Kind, MalformedGatewayFrame
 from ..gateway.streams import NodeChannel, StreamMultiplexer
@@ -31,6 +31,8 @@ STOP_S = 5.0
 PING_S, DEAD_S = 1.0, 15.0
 #: Seconds between two pings of a console that is late itself.
 _LATE_S = PING_S + 1.0
+#: Seconds without output until a node that connects again needs another task: less than an agent may be silent.
+SILENT_S = 8.0
 #: Seconds from the end of a task to that of its node, unless srun ends in this time: then that is the reason.
 TASK_END_S = 0.5
 #: Bytes of output of a task that wait to be decoded: more than the windows of its streams allow.
@@ -72,6 +74,16 @@ class _Task:
         self.error: errors.FleetError | None = None
         self.decoder = FrameDecoder()
         self.greeted_bytes = 0
+        self._received_at = time.monotonic()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the task sent something."""
+        return time.monotonic() - self._received_at
+
+    def note_output(self) -> None:
+        """Note that the task sent something."""
+        self._received_at = time.monotonic()
 
     @property
     def is_live(self) -> bool:
@@ -131,10 +143,12 @@ class StepConnection:
         """Whether srun runs."""
         return not self._is_closed
 
-    def has_ended(self, node: str) -> bool:
-        """Whether the task of a node has ended."""
+    def is_gone(self, node: str) -> bool:
+        """Whether the task of a node has ended, or sends nothing although its agent should."""
         hello = self._hellos[node]
-        return hello.done() and (hello.exception() is not None or hello.result().error is not None)
+        if not hello.done():
+            return False
+        return hello.exception() is not None or hello.result().error is not None or hello.result().silent_s > SILENT_S
 
     def close(self) -> None:
         """End srun, and with it the step."""
@@ -214,6 +228,7 @@ class StepConnection:
             for number, line in self._output.feed(data):
                 task = self._task(number)
                 if task is not None and task.error is None:
+                    task.note_output()
                     self._read_line(task, line)
         except ValueError as error:
             self._fail(lost(self.name, f"protocol error: {error}"))
@@ -251,6 +266,11 @@ class StepConnection:
         if isinstance(error, errors.FleetError):
             self._fail(error)
             return
+        if not any(task.node for task in self._tasks):
+            failure = site_exec.failure_of(exit_status, self._words)
+            if failure is not None:
+                self._fail(failure)
+                return
         for end in (end for line in self._words.splitlines() for end in ended_tasks(line)):
             task = self._task(end.number)
             if task is not None and not task.node:
@@ -272,7 +292,7 @@ class StepConnection:
             self._end_task(task, _violation("a line without frames"))
         else:
             try:
-                task.decoder.feed(binascii.a2b_base64(line[len(_MARK) :]))
+                task.decoder.feed(binascii.a2b_base64(line[len(_MARK) :], strict_mode=True))
             except binascii.Error:
                 self._end_task(task, _violation("a damaged line"))
                 return
@@ -297,7 +317,7 @@ class StepConnection:
             task.node = node
             if not self._hellos[node].done():
                 self._hellos[node].set_result(task)
-            self._note_first()
+            self._note_start()
 
     def _task_ended(self, end: EndedTask) -> None:
         """A task has ended, and srun has not: its node has lost its agent."""
@@ -323,15 +343,16 @@ class StepConnection:
         self._pending.pop(task.number, None)
         task.decoder = FrameDecoder()
         self._streams.lose(error, task.number)
-        self._note_first()
-        if all(other.error is not None or other.node for other in self._tasks):
-            unnamed = [other.error for other in self._tasks if other.error is not None and not other.node]
-            for hello in self._hellos.values() if unnamed else ():
-                _set_failure(hello, unnamed[0])  # srun did not say on which node
+        self._note_start()
 
-    def _note_first(self) -> None:
+    def _note_start(self) -> None:
+        """A task has said its node, or ended. Once all have, a node that still waits is that of one that ended."""
         if not self._first_end.done():
             self._first_end.set_result(None)
+        unnamed = [task.error for task in self._tasks if task.error is not None and not task.node]
+        if unnamed and all(task.error is not None or task.node for task in self._tasks):
+            for hello in self._hellos.values():
+                _set_failure(hello, unnamed[0])  # srun did not say on which node
 
     def _decode(self) -> None:
         """Decode a slice of each task; the next ones follow when the event loop and the step's share allow it."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...config.nodeset import expand
+from ...config.nodeset_parser import BadNodeSet
 
 #: Bytes of one line: slurmstepd cuts those of a task at 1,024, srun adds the number.
 MAX_LINE = 4096
@@ -51,7 +52,7 @@ def ended_tasks(line: str) -> list[EndedTask]:
     try:
         nodes = [address.name for address in expand(end[1])]
         numbers = [int(address.name) for address in expand(f"[{end[2]}]")]
-    except ValueError:
+    except BadNodeSet:
         return []
     if len(nodes) != len(numbers):
         nodes = [""] * len(numbers)

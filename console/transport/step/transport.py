@@ -1,6 +1,6 @@
 """The transport by steps of a Slurm job: one srun for all nodes that ask at about the same time.
 
-A node whose task has ended gets a step of its own, because a step takes no more tasks. The others are not disturbed.
+A node whose task has ended, or is silent, gets a step of its own: a step takes no more tasks. The others go on.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class StepTransport:
         self._limiter, self._launch, self._share, self._report = limiter, launch, share, report
         self._step_of: dict[str, Step] = {}  # by node
         self._connections: dict[Step, SharedConnection[StepConnection]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         """Run the command on a node of a job. Raises FleetError."""
@@ -76,9 +77,9 @@ class StepTransport:
         step = self._step_of.get(node.name)
         if step is not None:
             current = self._connections[step].current
-            if current is None or not current.has_ended(node.name):
+            if current is None or not current.is_gone(node.name):
                 return step
-            step.nodes.remove(node.name)
+            self._leave(step, node.name)
         launch = self._launch(node)
         for step in self._connections:
             if step.is_gathering and (step.job, step.launch.command) == (node.engine.job, launch.command):
@@ -86,6 +87,14 @@ class StepTransport:
                 self._step_of[node.name] = step
                 return step
         return self._add(node.engine.job, launch, [node.name])
+
+    def _leave(self, step: Step, node: str) -> None:
+        """Take a node from a step, which ends if it has no other one."""
+        step.nodes.remove(node)
+        if not step.nodes:
+            closing = asyncio.create_task(self._connections.pop(step).close(), name=f"end of {step.name}")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def _add(self, job: str, launch: TaskLaunch, nodes: list[str]) -> Step:
         is_first = not any(step.job == job for step in self._connections)
@@ -112,18 +121,23 @@ class StepTransport:
         while True:
             try:
                 return await self._run(step, on_end)
-            except errors.NodeNotInJob:
+            except (errors.NodeNotInJob, errors.TaskNotLaunched) as error:
                 if len(step.nodes) == 1:
                     raise
-                half = len(step.nodes) // 2  # Slurm does not say which node it is: it is in one of the halves
-                step.nodes, others = step.nodes[:half], step.nodes[half:]
-                self._add(step.job, step.launch, others).is_gathering = False
+                self._split(step, error)
+
+    def _split(self, step: Step, error: errors.FleetError) -> None:
+        """Give the node that prevents a step, or the half of the nodes in which it may be, a step of its own."""
+        named = site_exec.node_of(error) if isinstance(error, errors.TaskNotLaunched) else ""
+        others = [named] if named in step.nodes else step.nodes[len(step.nodes) // 2 :]
+        step.nodes = [node for node in step.nodes if node not in others]
+        self._add(step.job, step.launch, others).is_gathering = False
 
     async def _run(self, step: Step, on_end: OnEnd) -> StepConnection:
         connection = StepConnection(step.name, step.nodes, step.launch, self._share(), on_end)
         argv = site_exec.step_argv(step.job, step.nodes, step.launch.command)
         try:
-            channel = await start_limited(self._limiter, None, argv, connection, site_exec.failure_of)
+            channel = await start_limited(self._limiter, None, argv, connection, lambda status, words: None)
         except FileNotFoundError as error:
             raise site_exec.not_installed(argv[0]) from error
         await connection.start(channel)
@@ -141,4 +155,4 @@ class StepTransport:
 
     async def close(self) -> None:
         """End all steps."""
-        await asyncio.gather(*(shared.close() for shared in self._connections.values()))
+        await asyncio.gather(*(shared.close() for shared in self._connections.values()), *self._closing)
