@@ -107,10 +107,10 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
     FindingKind("console_late", "the console does not keep up with its nodes",
         "More nodes or ranks than one core can follow, or a machine whose CPUs are busy with something else.",
         "Watch fewer nodes, sample less often (agent.sample_interval_ms), or use a machine with more free CPU time."),
-    FindingKind("gateway_lost", "the connection to a gateway was lost, or it cannot be reached",
-        "The login node or the network to it is down, the login failed, or its gateway program was ended.",
-        "Log in to it with ssh; with several gateways, another one takes its nodes over, and lingering agents keep"
-        " the records of the time between."),
+    FindingKind("gateway_lost", "the connection to a gateway or a Slurm step was lost, or it cannot be reached",
+        "The login node or the network to it is down, the login failed, or its program, srun or the step was ended.",
+        "Log in to it with ssh, or see squeue --steps; with several gateways, another one takes its nodes over, and"
+        " lingering agents keep the records of the time between."),
     FindingKind("kernel_fault", "the kernel of a node reported a fault within the last hour",
         "Lack of memory, a server, a disk or a file system that does not respond, failing hardware, or a kernel bug.",
         "Read the message in the finding and the lines around it in dmesg; drain the node if hardware is named."),

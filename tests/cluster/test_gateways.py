@@ -54,6 +54,17 @@ def test_two_gateways_share_the_nodes_and_the_report_names_them(cluster: Site, t
     assert [gateway.logins() - count for gateway, count in zip(cluster.gateways, before, strict=True)] == [1, 1]
 
 
+def test_other_command_than_ssh_reaches_the_nodes(cluster: Site, tmp_path: Path) -> None:
+    gateway = cluster.gateways[0]
+    rsh = gateway.folder / "rsh"  # as where OpenSSH is the system's rsh
+    rsh.write_text('#!/bin/sh\nexec ssh -o BatchMode=yes "$@"\n')
+    rsh.chmod(0o755)
+    command = f"env 'OF THE=USER' {gateway.inside}/rsh {{node}}"
+    run = cluster.batch(tmp_path / "hosts.toml", gateways=1, ssh={"gateway_command": command})
+    assert run.status == 0, run.stderr
+    assert [run.node(node.name)["state"] for node in cluster.nodes] == ["ok"] * len(cluster.nodes)
+
+
 @pytest.mark.full
 def test_node_that_floods_its_stream_disturbs_no_other(cluster: Site, tmp_path: Path) -> None:
     flooding, *others = cluster.nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from live_fleet import LiveFleet
+from program import batch
 from rig import Node, Rig
 from slurm import Slurm, missing
 
@@ -33,8 +35,14 @@ wait_for_the_others()"'
 
 
 @pytest.fixture(scope="module")
-def slurm(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with Rig(nodes=NODES) as rig, Slurm(rig.nodes, tmp_path_factory.mktemp("slurm") / "site") as slurm:
+def rig(needs_namespaces: None) -> Iterator[Rig]:
+    with Rig(nodes=NODES) as rig:
+        yield rig
+
+
+@pytest.fixture(scope="module")
+def slurm(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with Slurm(rig.nodes, tmp_path_factory.mktemp("slurm") / "site") as slurm:
         yield slurm
 
 
@@ -167,6 +175,7 @@ async def test_killed_srun_is_one_finding_and_no_record_is_lost_or_doubled(
             assert fleet.gaps(node.name) == []
 
 
+@pytest.mark.full
 async def test_stopped_task_costs_only_its_node_which_gets_another_step(
     slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +194,7 @@ async def test_stopped_task_costs_only_its_node_which_gets_another_step(
         assert losses(fleet) == []
 
 
+@pytest.mark.full
 async def test_node_whose_slurmd_does_not_respond_costs_only_itself(
     slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,3 +212,23 @@ async def test_node_whose_slurmd_does_not_respond_costs_only_itself(
     finally:
         for pid in daemons:
             os.kill(pid, signal.SIGCONT)
+
+
+def test_srun_as_command_of_a_gateway_reaches_the_nodes(rig: Rig, slurm: Slurm, job: str, tmp_path: Path) -> None:
+    login, *nodes = rig.nodes[:4]
+    (login.folder / "etc-slurm").mkdir()
+    shutil.copy(login.folder / "slurm.conf", login.folder / "etc-slurm")
+    login.output(["mount", "--bind", f"{login.inside}/etc-slurm", "/etc/slurm"])
+    command = f"srun --jobid={job} --overlap --nodes=1 --ntasks=1 --nodelist={{node}}"
+    hosts = rig.write_hosts_toml(
+        tmp_path / "hosts.toml", only=[node.name for node in nodes],
+        nodes={node.name: {"address": None, "port": None} for node in nodes},
+        ssh={"gateway": f"{login.address}:{login.port}", "gateway_command": command},
+    )  # fmt: skip
+
+    run = batch(hosts)
+
+    assert [run.node(node.name)["state"] for node in nodes] == ["ok"] * len(nodes), run.stderr
+    assert {run.node(node.name)["hostname"] for node in nodes} == {node.name for node in nodes}
+    assert {run.node(node.name)["via"] for node in nodes} == {login.address}
+    assert [node.logins() for node in nodes] == [0] * len(nodes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +42,19 @@ def test_ssh_gets_our_options_before_those_of_the_user() -> None:
 )
 def test_command_is_split_into_words_without_a_shell(words: str, argv: list[str]) -> None:
     assert inner_argv(node(gateway_command=words), "id") == argv
+
+
+@pytest.mark.parametrize(
+    "name", ["-oProxyCommand=id", "$(id)", "a;id", "a`id`", "a|id", "a\nid", "a'b", "~root", "a>b"]
+)
+@pytest.mark.parametrize("key", ["hosts", "address"])
+def test_name_that_a_shell_or_a_program_would_read_as_more_is_refused(tmp_path: Path, name: str, key: str) -> None:
+    entry = {"hosts": "node1", key: name}
+    lines = [f"{setting} = {json.dumps(value)}" for setting, value in entry.items()]
+    path = tmp_path / "hosts.toml"
+    path.write_text("\n".join(["[ssh]", 'gateway = "login1"', "[[nodes]]", *lines]))
+    with pytest.raises(ConfigError):
+        load(str(path), environ={})
 
 
 def test_gateway_is_reached_by_the_settings_of_ssh_but_the_nodes_port() -> None:
