@@ -223,7 +223,7 @@ def test_srun_as_command_of_a_gateway_reaches_the_nodes(rig: Rig, slurm: Slurm, 
     hosts = rig.write_hosts_toml(
         tmp_path / "hosts.toml", only=[node.name for node in nodes],
         nodes={node.name: {"address": None, "port": None} for node in nodes},
-        ssh={"gateway": f"{login.address}:{login.port}", "gateway_command": command},
+        ssh={"gateway": login.address, "gateway_command": command},
     )  # fmt: skip
 
     run = batch(hosts)
