@@ -3,6 +3,9 @@
 An agent that is root opens the memory; children without rights (`limited`), each for processes of one user, read and
 parse it, and answer with values as JSON has them, which the caller checks. Memory of processes of the agent's own user
 is read in the agent itself.
+
+Bytes at known addresses the agent reads itself, without looking at them. Memory may be mapped from a file system of its
+user that never answers: that of another user is read on a thread that the agent leaves behind then.
 """
 
 import json
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
 NAMES = ("maps", "mem")
 #: Processes per child, and seconds of one request, after which the process is not read again.
 BATCH, REQUEST_S = 32, 3.0
+#: Seconds until a thread that reads bytes is left behind, and how many of these there are at most.
+READ_S, MOST_LEFT = 1.0, 8
+
+_left: "dict[threading.Thread, Any]" = {}  # thread → the user whose memory it reads
+_lock = threading.Lock()
 
 
 class MemoryReaders(object):
@@ -142,3 +150,48 @@ class _Answer(object):
 
     def __init__(self, values: "list[Any]") -> None:
         self.values: "Any" = values
+
+
+def read_bytes(procfs: "ProcFs", pid: int, places: "Sequence[tuple[int, int]]") -> "list[bytes]":
+    """Of each (address, size) as many bytes as can be read; none at 0. Raises OSError if it cannot be opened."""
+    fd = procfs.open(pid, "mem")
+    try:
+        return [_bytes(fd, address, size) for address, size in places]
+    finally:
+        procfs.release(fd)
+
+
+def read_bytes_apart(procfs: "ProcFs", user: "Any", pid: int, places: "Sequence[tuple[int, int]]") -> "list[bytes]":
+    """The same of a process of another user. Raises OSError, also if its memory, or that of another process of the
+    user, does not answer."""
+    with _lock:
+        for thread in [thread for thread in _left if not thread.is_alive()]:
+            del _left[thread]
+        if user in _left.values() or len(_left) >= MOST_LEFT:
+            raise OSError("memory does not answer")
+    results: "list[list[bytes]]" = []
+    errors: "list[OSError]" = []
+
+    def run() -> None:
+        try:
+            results.append(read_bytes(procfs, pid, places))
+        except OSError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="gconsole-memory", daemon=True)
+    thread.start()
+    thread.join(READ_S)
+    if errors:
+        raise errors[0]
+    if not results:
+        with _lock:
+            _left[thread] = user
+        raise OSError("memory does not answer")
+    return results[0]
+
+
+def _bytes(fd: int, address: int, size: int) -> bytes:
+    try:
+        return os.pread(fd, size, address) if address and size > 0 else b""
+    except (OSError, OverflowError):
+        return b""

@@ -17,8 +17,7 @@ from ..proc.apart import as_fields, as_text
 from ..proc.memory_readers import MemoryReaders
 from ..proc.procfs import ProcFs, printable
 from ..stacks import objects, py_spy
-from ..stacks.parsers import PARSERS
-from ..stacks.readers import StackReader
+from ..stacks.readers import PARSERS, StackReader
 from ..stacks.source_lines import is_library
 from .base import Sampler
 from .places import PlaceTracker, SamplingEffect

@@ -8,8 +8,7 @@ from ..agent.binaries import PY_SPY
 from ..proc.procfs import ProcFs
 from ..proc.rank_variables import NO_AUTHORITY, Claim, number
 from ..stacks import py_spy
-from ..stacks.parsers import PARSERS
-from ..stacks.readers import StackReader
+from ..stacks.readers import PARSERS, StackReader
 from ..stacks.source_lines import is_library
 from .base import Sampler
 

@@ -9,7 +9,7 @@ import os
 import struct
 import time
 
-from ..proc import raw_memory
+from ..proc import memory_readers
 from ..proc.apart import as_fields, as_list, as_number, as_text
 from ..proc.limited import Values
 from ..proc.procfs import printable
@@ -71,9 +71,9 @@ def read(procfs: "ProcFs", pid: int, calls: "Sequence[Call]", parsers: "Parsers"
     wanted = [place for call, args in calls for place in places(call, args)]
     user = RightsOf.of_process(procfs, pid) if os.geteuid() == 0 else None
     if user is None or not user.is_other:
-        parsed = parse(message(calls, raw_memory.read(procfs, pid, wanted)), 0.0)
+        parsed = parse(message(calls, memory_readers.read_bytes(procfs, pid, wanted)), 0.0)
     else:
-        sent = message(calls, raw_memory.read_apart(procfs, user.key, pid, wanted))
+        sent = message(calls, memory_readers.read_bytes_apart(procfs, user.key, pid, wanted))
         parsed = parsers.parse(user.key, parse, Values, sent, time.monotonic() + PARSE_S)
     return [PointedTo(value) for value in as_fields(parsed.value(), len(calls))]
 

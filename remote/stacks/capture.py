@@ -21,9 +21,8 @@ from ..proc.procfs import GONE, ProcFs
 from . import py_spy, task_values
 from .capture_targets import Target, new_children, peer_targets, targets_of
 from .connections import BadEnds, connections, parse_ends
-from .parsers import PARSERS
 from .py_spy import StackError
-from .readers import StackReader
+from .readers import PARSERS, StackReader
 from .source_lines import SourceLines
 from .thread_waits import ThreadWaits, ancestors
 

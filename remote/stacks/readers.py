@@ -3,17 +3,18 @@
 import os
 import time
 
-from ..proc import programs, user_files
-from . import py_spy, pystack
+from ..proc import limited, programs, user_files
+from . import call_memory, py_spy, pystack, source_lines
 from .py_spy import StackError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..proc.limited import Parsers
     from ..proc.procfs import ProcFs
     from ..proc.programs import PythonVersion
     from .py_spy import PythonThread
 
+#: The children that parse what is read of processes of other users for captures and samples of stacks.
+PARSERS = limited.Parsers((py_spy.parse_output, call_memory.parse, source_lines.parse))
 #: The newest Python that py-spy 0.4.3 supports; it supports no free-threaded one.
 NEWEST = (3, 14)
 #: Statuses that py-spy also returns for an unsupported Python.
@@ -26,7 +27,7 @@ class StackReader(object):
     `parsers` parse what the tools write about processes of other users.
     """
 
-    def __init__(self, blob: "str | None", lacking: "str | None", procfs: "ProcFs", parsers: "Parsers") -> None:
+    def __init__(self, blob: "str | None", lacking: "str | None", procfs: "ProcFs", parsers: "limited.Parsers") -> None:
         self._blob, self._lacking, self._procfs, self._parsers = blob, lacking, procfs, parsers
         self._pystacks: "dict[int, str]" = {}  # pid → pystack program
 

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.stacks import capture, parsers
+from gconsole_remote.stacks import capture, readers
 
 from .process import in_new_process
 from .result import Outcome, Row, middle
@@ -95,7 +95,7 @@ def _captured_ms(own: list[int], others: list[int], samples: int, count: int) ->
         own_ms.append(_captured(own, samples))
         others_ms.append(_captured(others, samples))
         time.sleep(0.2)
-    parsers.PARSERS.close()
+    readers.PARSERS.close()
     return own_ms, others_ms, first_ms
 
 

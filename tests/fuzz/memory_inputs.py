@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gconsole_remote.agent.requests import RequestError
-from gconsole_remote.proc import programs, raw_memory
+from gconsole_remote.proc import memory_readers, programs
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers import locals as watched
 from gconsole_remote.stacks import call_memory, evaluate, objects, task_values, tasks
@@ -79,7 +79,7 @@ def read_objects(data: bytes) -> None:
 
 
 def _pointed_bytes(procfs: ProcFs, call: Any) -> bytes:
-    return call_memory.message([call], raw_memory.read(procfs, PID, call_memory.places(*call)))
+    return call_memory.message([call], memory_readers.read_bytes(procfs, PID, call_memory.places(*call)))
 
 
 def _answering(read: Callable[..., Any], procfs: ProcFs) -> Any:

@@ -22,7 +22,7 @@ from gconsole_remote.proc.output_files import NoOutput, OutputFiles
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.proc.user_files import RightsOf, open_regular
 from gconsole_remote.stacks import pystack
-from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.readers import PARSERS
 from gconsole_remote.stacks.source_lines import SourceLines
 
 SOMEBODY = 65_534

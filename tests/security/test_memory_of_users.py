@@ -21,7 +21,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "unit/remote"))
 from live_ranks import Blobs, Ranks, capture, main_thread
 
-from gconsole_remote.proc import limited, raw_memory
+from gconsole_remote.proc import limited, memory_readers
 from gconsole_remote.proc.memory_readers import MemoryReaders
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers import locals as watched
@@ -317,24 +317,24 @@ def test_texts_of_a_child_that_was_taken_over_are_made_printable() -> None:
 
 def test_memory_that_never_answers_leaves_one_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """As memory that is mapped from a file system of its user; userfaultfd(2) does not stop a read of /proc/PID/mem."""
-    answers, read = threading.Event(), raw_memory.read
-    monkeypatch.setattr(raw_memory, "MOST_S", 0.2)
+    answers, read = threading.Event(), memory_readers.read_bytes
+    monkeypatch.setattr(memory_readers, "READ_S", 0.2)
     with process_of(ATTACKER) as hostile, process_of(ATTACKER) as second, process_of(VICTIM) as rank:
 
         def hangs(procfs: ProcFs, pid: int, places: Any) -> list[bytes]:
             return [] if pid == hostile.pid and not answers.wait(600) else read(procfs, pid, places)
 
-        monkeypatch.setattr(raw_memory, "read", hangs)
+        monkeypatch.setattr(memory_readers, "read_bytes", hangs)
         for pid in (hostile.pid, second.pid):
             with pytest.raises(OSError, match="does not answer"):
-                raw_memory.read_apart(ProcFs(), ATTACKER, pid, [(0, 16)])
-        assert len(raw_memory._left) == 1
-        assert raw_memory.read_apart(ProcFs(), VICTIM, rank.pid, [(0, 16)]) == [b""]
+                memory_readers.read_bytes_apart(ProcFs(), ATTACKER, pid, [(0, 16)])
+        assert len(memory_readers._left) == 1
+        assert memory_readers.read_bytes_apart(ProcFs(), VICTIM, rank.pid, [(0, 16)]) == [b""]
         answers.set()
-        for thread in list(raw_memory._left):
+        for thread in list(memory_readers._left):
             thread.join(30)
-        assert raw_memory.read_apart(ProcFs(), ATTACKER, second.pid, [(0, 16)]) == [b""], "and is tried again"
-    assert raw_memory._left == {}
+        assert memory_readers.read_bytes_apart(ProcFs(), ATTACKER, second.pid, [(0, 16)]) == [b""], "and is tried again"
+    assert memory_readers._left == {}
 
 
 def test_no_attribute_of_an_answer_hides_a_method() -> None:

@@ -23,7 +23,7 @@ from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import ProcessSampler
 from gconsole_remote.samplers.settings import SettingSampler
 from gconsole_remote.stacks import py_spy, source_lines
-from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.readers import PARSERS
 from gconsole_remote.stacks.source_lines import SourceLines
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as which the agent runs")

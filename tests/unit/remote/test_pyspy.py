@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import RankRef
 from gconsole_remote.stacks import capture, py_spy
-from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.readers import PARSERS
 from gconsole_remote.stacks.source_lines import SourceLines
 
 

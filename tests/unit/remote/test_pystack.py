@@ -14,7 +14,7 @@ from live_ranks import Blobs, Ranks, capture, main_thread
 from gconsole_remote.proc import programs
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import py_spy, pystack, readers
-from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.readers import PARSERS
 
 LOOP = """
 import sys, threading, time

@@ -9,7 +9,7 @@ from live_ranks import LOCK, READY, SLEEP, capture, main_thread
 
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import py_spy, source_lines
-from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.readers import PARSERS
 
 CALLS = READY + (
     "import time\ndef recv(src, secret='s3'):\n    time.sleep(600)\ndef send(src):\n    recv(src + 1)\nsend(1)\n"

@@ -15,7 +15,7 @@ from gconsole_remote.proc.activity import parse_syscall
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import connections
 from gconsole_remote.stacks.capture import BadCaptureRequest
-from gconsole_remote.stacks.parsers import PARSERS
+from gconsole_remote.stacks.readers import PARSERS
 from gconsole_remote.stacks.thread_waits import ThreadWaits, ancestors
 
 #: Listens; the next two accept and never send, or never accept.
