@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from ..core.store import Store
+from ..core.store import GpuNow, Store
 from ..records import Failure, Inventory
 from ..text.format import plural
 
@@ -17,10 +17,10 @@ _WORDS: Final = {"gpu": "GPU", "link": "topology link", "nic": "network port"}
 
 
 class NodeCoverage(msgspec.Struct, frozen=True):
-    """GPUs of one node that should be there and that have reported, and what has not reported yet."""
+    """GPUs of one node that should be there and that can be used, and what has not reported yet."""
 
     gpus_expected: int | None  # None if unknown
-    gpus_seen: int
+    gpus_seen: int  # without those that are lost or unusable; 0 while the driver cannot be used
     gpu_fault: Failure | None = None  # why the GPUs cannot be read
     awaits: tuple[str, ...] = ()  # "2 of 8 GPUs", "network ports"
 
@@ -28,7 +28,8 @@ class NodeCoverage(msgspec.Struct, frozen=True):
 def coverage_of(store: Store) -> dict[str, NodeCoverage]:
     """The coverage of every node."""
     seen = _seen(store)
-    return {name: _coverage(store, name, seen) for name in store.nodes}
+    usable = Counter(node for (node, _), now in store.gpus.items() if _is_usable(now))
+    return {name: _coverage(store, name, seen, usable[name]) for name in store.nodes}
 
 
 def complete_nodes(store: Store) -> frozenset[str]:
@@ -73,13 +74,18 @@ def _seen(store: Store) -> Counter[tuple[str, str]]:
     return seen
 
 
-def _coverage(store: Store, name: str, seen: Counter[tuple[str, str]]) -> NodeCoverage:
+def _is_usable(now: GpuNow) -> bool:
+    return now.info is not None and now.info.parent is None and now.info.lost is None and now.info.unusable is None
+
+
+def _coverage(store: Store, name: str, seen: Counter[tuple[str, str]], usable: int) -> NodeCoverage:
     gpus = store.inventories.get((name, "gpu"))
     fault = Failure(gpus.fault, gpus.text, gpus.try_) if gpus is not None and gpus.fault is not None else None
-    return NodeCoverage(_expected(gpus), seen[name, "gpu"], fault, tuple(_awaits(store, name, seen)))
+    return NodeCoverage(expected_gpus(gpus), 0 if fault else usable, fault, tuple(_awaits(store, name, seen)))
 
 
-def _expected(gpus: Inventory | None) -> int | None:
+def expected_gpus(gpus: Inventory | None) -> int | None:
+    """Number of GPUs that a node should have, by its inventory; None if unknown."""
     if gpus is None:
         return None
     if gpus.count is None:

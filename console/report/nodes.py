@@ -37,7 +37,7 @@ class NodeLine(msgspec.Struct):
     agent: str | None
     simulated: bool | None  # None where unknown
     gpus_expected: int | None  # GPUs that it should have, by its driver and its kernel; None if unknown
-    gpus_seen: int  # GPUs that have reported
+    gpus_seen: int  # without those that are lost or unusable; 0 while the driver cannot be used
     gpu_fault: Failure | None  # why its GPUs cannot be read
     awaits: list[str]  # devices that have not reported yet: "2 of 8 GPUs"
     unreadable: int | None  # Python processes of other users that the agent may not read: ranks may be among them

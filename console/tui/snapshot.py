@@ -13,6 +13,7 @@ from ..analysis.skew.findings import NO_SKEW, SkewSnapshot
 from ..core.store import GpuPartKey, NodeNow, ProcessKey, RecentOutput, Store
 from ..core.versioned_table import Table
 from ..launch.state import JobStatus, job_statuses
+from ..monitor.coverage import expected_gpus
 from ..monitor.node_checks import NodeCheckCache
 from ..monitor.topology import TopologyFold
 from ..present.clocks import NO_CLOCKS, ClockSummary
@@ -188,11 +189,12 @@ class SnapshotBuilder:
 
     def _header(self, now: int) -> Header:
         fleet, gpus, jobs = self._fleet, self._gpus, self.jobs
-        seen = sum(len(gpus.of(node.name)) for node in fleet.nodes if node.fresh) if gpus else None
+        seen = sum(self._usable_gpus(node.name) for node in fleet.nodes if node.fresh)
+        expected = sum(self._expected_gpus(name) for name in self._names)
         unknown = any(not gpus.of(name) and not _has_sampled(self._nodes.get(name)) for name in self._names)
         is_known = bool(jobs.jobs) or self._is_settled()
         return Header(
-            self._cluster, fleet, seen, None if unknown else gpus.total,
+            self._cluster, fleet, seen if expected else None, None if unknown else expected,
             jobs.jobs[0].job if len(jobs.jobs) == 1 else None,
             len(jobs.jobs) if is_known else None, jobs.discovered, jobs.world_size,
             simulated=fleet.simulated or bool(gpus.simulated),
@@ -201,6 +203,14 @@ class SnapshotBuilder:
             age_ns=_silence(fleet),
             recordings=self._recorded(now), black_box=self._kept(now),
         )  # fmt: skip
+
+    def _usable_gpus(self, node: str) -> int:
+        inventory = self._store.inventories.get((node, "gpu"))
+        return 0 if inventory is not None and inventory.fault is not None else self._gpus.usable(node)
+
+    def _expected_gpus(self, node: str) -> int:
+        """GPUs that the node has reported, or should have; MIG devices count."""
+        return max(len(self._gpus.of(node)), expected_gpus(self._store.inventories.get((node, "gpu"))) or 0)
 
     def _recorded(self, now: int) -> tuple[RecordingStatus, ...]:
         return tuple(

@@ -8,7 +8,7 @@ from clusters import demo, pod
 from fake_cluster import SECOND, FakeCluster
 
 from gconsole.present.spans import Line
-from gconsole.records import AgentCost, NodeState, RankStat
+from gconsole.records import AgentCost, GpuInfo, Inventory, NodeState, RankStat
 from gconsole.tui.derived import JobFold
 from gconsole.tui.models.detail import gpu_detail, node_detail
 from gconsole.tui.models.finding_fold import fold_findings
@@ -84,6 +84,24 @@ class TestHeader:
         cluster.gpus()
         cluster.lose("node2")
         assert "8/16 GPUs" in header(cluster)
+
+    def test_lost_unusable_and_missing_gpus_and_those_of_a_broken_driver_are_not_seen(self):
+        cluster = FakeCluster("node1", "node2", "node3")
+        cluster.up()
+        cluster.gpus("node1", "node2")
+        cluster.publish(GpuInfo(node="node1", index=0, uuid="GPU-node1-0", lost="GPU is lost"))
+        cluster.publish(GpuInfo(node="node1", index=1, uuid="GPU-node1-1", unusable="the GPU requires a reset"))
+        cluster.publish(Inventory(node="node1", of="gpu", count=8, installed=9, missing=("0000:17:00.0",)))
+        assert "14/17 GPUs" in header(cluster)
+        cluster.publish(Inventory(node="node2", of="gpu", installed=8, fault="gpu_hung", text="no answer"))
+        cluster.publish(Inventory(node="node3", of="gpu", installed=8, fault="gpu_driver_mismatch", text="mismatch"))
+        assert "6/25 GPUs" in header(cluster)
+
+    def test_gpus_that_a_broken_driver_never_reported_are_expected(self):
+        cluster = FakeCluster("node1")
+        cluster.up()
+        cluster.publish(Inventory(node="node1", of="gpu", installed=8, fault="gpu_driver_mismatch", text="mismatch"))
+        assert "0/8 GPUs" in header(cluster)
 
     def test_simulated_data_are_labelled_at_every_width(self):
         for width in (200, 80, 60, 20):

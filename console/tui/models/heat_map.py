@@ -229,6 +229,7 @@ class GpuIndex:
         self._of: dict[str, tuple[GpuNow, ...]] = {}
         self._keys: dict[str, set[GpuKey]] = {}
         self._version: dict[str, int] = {}
+        self._usable: dict[str, int] = {}
         self.total = 0
         self.simulated: set[str] = set()  # nodes with a simulated GPU
 
@@ -244,6 +245,10 @@ class GpuIndex:
         for gpus in self._of.values():
             yield from gpus
 
+    def usable(self, node: str) -> int:
+        """Number of the node's GPUs that are neither lost nor unusable."""
+        return self._usable.get(node, 0)
+
     def version(self, node: str) -> int:
         """Store version of the last change of the node's GPUs, up to the last update."""
         return self._version.get(node, 0)
@@ -253,6 +258,7 @@ class GpuIndex:
         copy = GpuIndex()
         copy._of = {node: tuple(replace(gpu) for gpu in gpus) for node, gpus in self._of.items()}
         copy._version, copy.total, copy.simulated = dict(self._version), self.total, set(self.simulated)
+        copy._usable = dict(self._usable)
         return copy
 
     def update(self, gpus: Table[GpuKey, GpuNow], changed: Iterable[GpuKey], version: int) -> None:
@@ -270,6 +276,9 @@ class GpuIndex:
         ordered = sorted(((key, gpus[key]) for key in self._keys[node]), key=lambda item: (index_of(item[1]), item[0]))
         self.total += len(ordered) - len(self._of.get(node, ()))
         self._of[node] = tuple(gpu for _, gpu in ordered)
+        self._usable[node] = sum(
+            gpu.info is None or (gpu.info.lost is None and gpu.info.unusable is None) for gpu in self._of[node]
+        )
         if any(_is_simulated(gpu) for gpu in self._of[node]):
             self.simulated.add(node)
         else:

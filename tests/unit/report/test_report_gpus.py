@@ -75,3 +75,19 @@ def test_missing_gpus_count_as_expected():
 
     (line,) = make_report(a_store(GpuInfo(node="n1", index=0, uuid="u"), counted)).nodes
     assert (line.gpus_expected, line.gpus_seen) == (2, 1)
+
+
+def test_lost_and_unusable_gpus_have_reported_and_are_not_seen():
+    infos = [GpuInfo(node="n1", index=0, uuid="u"), GpuInfo(node="n1", index=1, uuid="v", lost="GPU is lost"),
+             GpuInfo(node="n1", index=2, uuid="w", unusable="the GPU requires a reset")]  # fmt: skip
+    (line,) = make_report(a_store(*infos, Inventory(node="n1", of="gpu", count=3))).nodes
+
+    assert (line.gpus_expected, line.gpus_seen) == (3, 1)
+    assert "GPU" not in " ".join(line.awaits)
+
+
+def test_gpus_of_a_driver_that_broke_are_not_seen_any_more():
+    broken = Inventory(node="n1", of="gpu", installed=1, fault="gpu_hung", text="no answer")
+    (line,) = make_report(a_store(GpuInfo(node="n1", index=0, uuid="u"), broken)).nodes
+
+    assert (line.gpus_expected, line.gpus_seen) == (1, 0)
