@@ -50,7 +50,7 @@ EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "narrow": ("pcie_degraded", "warning", ("narrow:gpu0", "PCIe x8", "x16")),
     "nvlink": ("nvlink_down", "error", ("nvlink:gpu3", "17 NVLinks up, peers have 18")),
     "replays": ("nvlink_errors", "warning", ("replays:gpu6", "replays")),
-    "driver": ("version_skew", "warning", ("driver", "driver 550.90.07", "570.124.06")),
+    "driver": ("version_skew", "warning", ("driver", "driver 550.90.07", "580.126.09")),
 }  # fmt: skip
 #: Two faults on one node, and nodes with faults of a job or a port.
 MORE: list[tuple[str, str, tuple[str, ...]]] = [
