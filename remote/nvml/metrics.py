@@ -55,10 +55,16 @@ TOTALS = (
 _FLAGS = (("retire_pending", 31), ("remap_pending", 144), ("remap_failed", 145))
 #: Counters of ns, which include spikes between two ticks.
 _SHARES = (("sw_power_cap", 74), ("sync_boost", 76))
-#: More of them, whose numbers from the first on depend on the driver: (its first release, first number). At other
-#: releases these numbers are those of power smoothing. Source: nvidia-ml-py 12.575.51, 13.580.65 and 13.580.82.
+#: More of them, whose numbers from the first on depend on the driver: (its first release, first number or None). At
+#: other releases these numbers are those of power smoothing. Source: nvidia-ml-py 12.570.172, 12.575.51, 13.580.65 and
+#: 13.580.82; between the last two, the release that renumbered them is not known.
 _SLOWDOWNS = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
-_SLOWDOWN_NUMBERS = (((580, 82), 269), ((575, 0), 251))
+_SLOWDOWN_NUMBERS: "tuple[tuple[tuple[int, int], int | None], ...]" = (
+    ((580, 82), 269),
+    ((580, 66), None),
+    ((575, 0), 251),
+    ((0, 0), None),
+)
 _SHARE = "clocks_event_share_pct."
 _CRC = ("nvlink_crc_errors", "nvlink_crc_errors.data")
 _TOTAL_FIELDS = tuple(name for name, _ in TOTALS) + _CRC[:1]
@@ -251,7 +257,7 @@ class GpuMetrics(object):
     def _shares(self, record: "dict[str, Any]", values: "Values", now: float) -> None:
         shares = {}
         for field in self._no_share:
-            self._device.unsupported[field] = "this release of the driver has no such counter"
+            self._device.unsupported[field] = "the number of this counter is not known for this release of the driver"
         for reason, _ in self._share_numbers:
             if _SHARE + reason in values:
                 value, bits = values[_SHARE + reason]
@@ -308,10 +314,9 @@ def share_numbers(driver: "str | None") -> "list[tuple[str, int]]":
     """(reason, number in nvml.h) of the counters of clock event reasons of a driver; None: of an unknown one."""
     match = re.match(r"(\d+)\.(\d+)", driver or "")
     release = (int(match.group(1)), int(match.group(2))) if match else (0, 0)
-    for since, first in _SLOWDOWN_NUMBERS:
-        if release >= since:
-            return list(_SHARES) + [(reason, first + place) for place, reason in enumerate(_SLOWDOWNS)]
-    return list(_SHARES)
+    first = next(number for since, number in _SLOWDOWN_NUMBERS if release >= since)
+    slowdowns = enumerate(_SLOWDOWNS) if first is not None else ()
+    return list(_SHARES) + [(reason, (first or 0) + place) for place, reason in slowdowns]
 
 
 #: Alternative names of one call, newest first.

@@ -176,10 +176,10 @@ def test_throttle_reasons_have_their_share_of_time(watch):
     assert gpu.clocks_event_share_pct["sync_boost"] == 0.0
 
 
-#: Driver, and the number of its counter of hw_thermal_slowdown; None: it has none.
+#: Driver, and the number of its counter of hw_thermal_slowdown; None: it has none, or it is not known.
 COUNTERS = (
-    ("550.163.01", None), ("570.172.08", None), ("575.51.03", 252), ("580.65.06", 252), ("580.82.07", 270),
-    ("580.126.09", 270), ("590.48.01", 270), ("unknown", None),
+    ("550.163.01", None), ("570.172.08", None), ("575.51.03", 252), ("580.65.06", 252), ("580.76.05", None),
+    ("580.82.07", 270), ("580.126.09", 270), ("590.48.01", 270), ("unknown", None),
 )  # fmt: skip
 
 
