@@ -31,7 +31,7 @@ from ..session.manage.black_boxes import black_boxes_folder
 from ..session.manage.retention import Limits
 from ..session.record.black_box import BlackBox
 from ..session.record.recorder import Recorder
-from ..session.store_snapshot import current_records
+from ..session.stored_records import current_records
 
 if TYPE_CHECKING:
     from ..fleet.fleet import Prompt

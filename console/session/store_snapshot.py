@@ -6,7 +6,7 @@ clock. Of everything else the newest record is held, and every event, stack and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ..records import KINDS, Record
 from ..records.kinds import SPECS, kind_of
 from ..records.metrics import HISTORY
 from .format.table_schema import TABLES, line_of
+from .stored_records import all_records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,41 +26,6 @@ if TYPE_CHECKING:
 
     from ..core.metric_history import HistorySnapshot
     from .query.source_tables import HistoryRows, SourceTables
-
-
-def current_records(store: Store) -> Iterator[Published]:
-    """Return the current records of a store in an order in which they can be folded again.
-
-    A recording begins with them: without them nothing says which node, GPU or rank its metrics belong to. Their `rx`
-    lies before the recording. The entities are listed now; the store may change before the records are read.
-    """
-    records = chain(
-        (store.console,),
-        (part for node in store.nodes.values() for part in (node.state, node.node, node.host, node.cost)),
-        (part for gpu in store.gpus.values() for part in (gpu.info, gpu.gpu, gpu.digest)),
-        store.gpu_links.values(), store.gpu_processes.values(), store.nics.values(), store.links.values(),
-        store.inventories.values(), store.settings.values(), store.capacities.values(), store.rank_settings.values(),
-        (part for rank in store.ranks.values() for part in (rank.rank, rank.stat, rank.place)),
-        store.processes.values(), store.endings.outputs.values(),
-        (finding for finding in store.findings.values() if finding.cleared_at is None),
-    )  # fmt: skip
-    return (record for record in records if isinstance(record, Record))
-
-
-def all_records(store: Store) -> Iterator[Published]:
-    """Yield every record that a store holds, each once."""
-    seen: set[tuple[str, int]] = set()
-    held: list[Record] = [record for _, record in store.events]
-    for table in (store.clocks.nodes, store.clocks.windows, store.clocks.snapshots):
-        held += [record for records in table.values() for record in records]
-    held += [*store.clocks.sources.values(), *store.clocks.costs.values(), *store.clocks.gpus.values()]
-    for capture in store.captures.values():
-        held += [*capture.stacks, *capture.earlier, *capture.collectives, *capture.groups]
-    for record in (*current_records(store), *held, *store.findings.values()):
-        identity = (record.agent, record.seq)
-        if identity not in seen:
-            seen.add(identity)
-            yield record  # type: ignore[misc]
 
 
 class EntityHistory(msgspec.Struct, frozen=True):

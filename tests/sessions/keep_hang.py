@@ -13,7 +13,7 @@ from gconsole.core.store import Store
 from gconsole.session import ndjson
 from gconsole.session.manage.black_boxes import list_black_boxes
 from gconsole.session.record.black_box import BlackBox
-from gconsole.session.store_snapshot import current_records
+from gconsole.session.stored_records import current_records
 
 
 async def main(folder: Path, file: Path) -> None:

@@ -24,7 +24,8 @@ from ...records.kinds import SPECS, kind_of
 from ...records.metrics import HISTORY
 from ..format.layout import Meta, RecorderRun
 from ..format.redact import Redactor
-from ..store_snapshot import EntityHistory, all_records, metric_history
+from ..store_snapshot import EntityHistory, metric_history
+from ..stored_records import all_records
 from .slice import SessionSlice
 
 _SECOND: Final = 1_000_000_000

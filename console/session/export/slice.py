@@ -22,7 +22,7 @@ from ..format.index import open_index
 from ..format.layout import Meta, Session, SessionError
 from ..format.reader import ALL, RecordFilter
 from ..record.selection import GpuChoice
-from ..store_snapshot import current_records
+from ..stored_records import current_records
 
 #: Kinds that describe entities, without metrics and events.
 _STATE: Final = names_where(lambda spec: spec.is_resumed and spec.category == "state")

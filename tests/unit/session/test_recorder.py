@@ -23,7 +23,7 @@ from gconsole.session.query.sources import RecordedSource
 from gconsole.session.record import recording, recovery
 from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.selection import select
-from gconsole.session.store_snapshot import current_records
+from gconsole.session.stored_records import current_records
 from gconsole.text import logs
 
 NONE = Limits()
