@@ -21,6 +21,7 @@ from pathlib import Path
 from ..config.sections import SshConfig
 from . import errors
 from .run_command import output
+from .ssh_config_files import is_plain, treats_names_alike
 
 #: Identity files that `ssh -G` lists without any configuration; versions of OpenSSH differ.
 _DEFAULT_IDENTITY = re.compile(r"~/\.ssh/id_(rsa|dsa|ecdsa|ecdsa_sk|ed25519|ed25519_sk|xmss)")
@@ -160,22 +161,45 @@ def parse(name: str, output: str) -> ResolvedHost:
 
 
 class Resolver:
-    """Runs `ssh -G` once per host name; without an `ssh` program OpenSSH's defaults apply."""
+    """Runs `ssh -G` once per host name; without an `ssh` program OpenSSH's defaults apply.
+
+    Where the user's files treat all names alike, and the answers for the first two names differ in these alone, no
+    further process is run: one takes 5 ms of CPU.
+    """
 
     def __init__(self) -> None:
         self._answers: dict[str, asyncio.Task[ResolvedHost]] = {}
+        self._first: list[asyncio.Task[ResolvedHost]] = []  # of the first two plain names
         self._ssh = shutil.which("ssh")
         self._running = asyncio.Semaphore(8)  # bounds concurrent processes
 
     async def resolve(self, name: str) -> ResolvedHost:
         """The configuration of a host name or alias. Raises SshConfigInvalid where OpenSSH rejects it."""
         if name not in self._answers:
-            self._answers[name] = asyncio.create_task(self._resolve(name))
+            is_shared = is_plain(name) and len(self._first) == 2
+            task = asyncio.create_task(self._share(name) if is_shared else self._resolve(name))
+            if is_plain(name) and not is_shared:
+                self._first.append(task)
+            self._answers[name] = task
         try:
             return await asyncio.shield(self._answers[name])
         except errors.FleetError:
             self._answers.pop(name, None)  # the user may fix the file and retry
             raise
+
+    async def _share(self, name: str) -> ResolvedHost:
+        """What the first two names have in common, if the files treat all names alike."""
+        await asyncio.wait(self._first)
+        return _shared(self._common, name) if self._common is not None else await self._resolve(name)
+
+    @cached_property
+    def _common(self) -> ResolvedHost | None:
+        """The answer for the first name, if that for the second one differs in the name alone; else None."""
+        if self._ssh is None or any(task.cancelled() or task.exception() for task in self._first):
+            return None
+        first, second = (task.result() for task in self._first)
+        is_alike = _shared(first, second.name) == second and first.values.get("hostname") == [first.name]
+        return first if is_alike and treats_names_alike(self._ssh) else None
 
     async def _resolve(self, name: str) -> ResolvedHost:
         if self._ssh is None:
@@ -188,6 +212,12 @@ class Resolver:
                 f"ssh -G {name} failed: {lines[0]}", f"fix ~/.ssh/config; to reproduce: ssh -G {name}"
             )
         return parse(name, out)
+
+
+def _shared(resolved: ResolvedHost, name: str) -> ResolvedHost:
+    """The same configuration for another name."""
+    names = {key: [name] for key in ("host", "hostname") if key in resolved.values}
+    return ResolvedHost(name, {**resolved.values, **names})
 
 
 def default(name: str) -> ResolvedHost:
