@@ -46,7 +46,8 @@ def complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """Names of the nodes in the TARGET or FILE that was typed before, after the last comma."""
     from ..config import ConfigError, is_file_target, load
 
-    target = ctx.params.get("target") or ctx.params.get("file")
+    # after an option whose value is being typed, click has parsed no arguments: they are the rest
+    target = ctx.params.get("target") or ctx.params.get("file") or next(iter(ctx.args), None)
     if not isinstance(target, str) or not is_file_target(target):
         return []
     try:

@@ -172,6 +172,7 @@ def completion(shell: str) -> int:
     complete = get_completion_class(shell)
     assert complete is not None, "the choices are the shells that click supports"
     script = complete(gconsole, {}, "gconsole", "_GCONSOLE_COMPLETE").source().lstrip()
+    script = script.replace('(string split "," ', '(string split -m 1 "," ')  # fish: a set of nodes has commas, too
     first, _, rest = script.partition("\n") if shell == "zsh" else ("", "", script)  # compinit reads only line 1
     click.echo("\n".join([*([first] if first else []), f"# {_INSTALL[shell]}", rest]))
     return 0

@@ -21,6 +21,8 @@ def test_completion_script_is_printed_for_each_shell(shell):
     assert done.returncode == 0 and "_GCONSOLE_COMPLETE" in done.stdout
     if shell == "zsh":  # compinit reads only the first line
         assert done.stdout.splitlines()[0] == "#compdef gconsole"
+    if shell == "fish":  # a set of nodes has commas, as the answer has between type and value
+        assert 'string split -m 1 "," $completion' in done.stdout
 
 
 def completed(words: str, **env: str) -> list[str]:
@@ -49,6 +51,8 @@ def test_targets_sessions_and_nodes_are_completed(tmp_path, monkeypatch):
     assert completed("gconsole hosts remove pod.toml gp", **env) == ["gpu01", "gpu02", "gpu03"]
     assert completed("gconsole hosts remove pod.toml gpu01,l", **env) == ["gpu01,login"]
     assert completed("gconsole hosts remove broken.toml g", **env) == []
+    assert completed("gconsole record pod.toml --name a --nodes gp", **env) == ["gpu01", "gpu02", "gpu03"]
+    assert completed("gconsole record --name a pod.toml --nodes gpu01,l", **env) == ["gpu01,login"]
 
 
 @pytest.mark.slow
