@@ -3,6 +3,7 @@
     make campaign                          the parts and their progress
     make campaign ARGS="fuzz"              run a part, or resume it where it was interrupted
     make campaign ARGS="fuzz --restart"    run it from its first step
+    make campaign ARGS="keys --share 1/2"  run every second step of it, beside another process with --share 2/2
 
 A part is a list of steps, each a command. Completed steps are stored in .campaign/state.json. When all steps of a
 part have ended, its row in tests/RESULTS.md is replaced: commit, date, duration and result. `make full` runs one slice
@@ -12,6 +13,7 @@ part have ended, its row in tests/RESULTS.md is replaced: commit, date, duration
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import subprocess
 import sys
@@ -31,7 +33,7 @@ FOLDER = ROOT / ".campaign"
 STATE = FOLDER / "state.json"
 RESULTS = ROOT / "tests" / "RESULTS.md"
 PYTEST = ("-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "full or not full")
-KEYS = "tests/tui/test_key_sequences.py::test_10_000_random_sequences_end_nothing"
+KEYS = "tests/tui/test_key_sequences.py::test_5_000_random_sequences_end_nothing"
 HEAD = """\
 # Results of the test runs
 
@@ -103,7 +105,7 @@ def parts() -> dict[str, Part]:
         "keys": Part(
             "10^5 random key sequences, each in one burst, end in nothing but keys that quit; 200 closed terminals",
             {
-                f"{block + 1} of 10 × 10^4": [*PYTEST[:-1], "campaign", f"{KEYS}[{block}]"] for block in range(10)
+                f"{block + 1} of 20 × 5,000": [*PYTEST[:-1], "campaign", f"{KEYS}[{block}]"] for block in range(20)
             } | {"200 closed terminals": ["tests/tui/closing_terminal.py", "200"]},
         ),
         "long-session": Part(
@@ -117,15 +119,18 @@ def parts() -> dict[str, Part]:
     }  # fmt: skip
 
 
-def run_part(name: str, part: Part, is_restarted: bool) -> int:
-    """Run the steps of a part that are not completed yet; 0 if all steps of the part succeeded."""
-    state = read_state()
-    done = {} if is_restarted else state.setdefault("parts", {}).get(name, {})
-    if not set(part.steps) - done.keys():
-        done = {}  # the part was completed: start over
+def run_part(name: str, part: Part, is_restarted: bool, share: tuple[int, int] = (1, 1)) -> int:
+    """Run the steps of a part that are not completed yet; 0 if all steps of the part succeeded.
+
+    `share`: (2, 3) runs the second of every three steps; other processes run the others at the same time.
+    """
+    done = read_state().get("parts", {}).get(name, {})
+    if is_restarted or not set(part.steps) - done.keys():  # the part was completed: start over
+        done = {}
+        write_step(name, None, {})
     if not done and name == "faults":
         (FOLDER / "faults.jsonl").unlink(missing_ok=True)
-    for step, argv in part.steps.items():
+    for step, argv in list(part.steps.items())[share[0] - 1 :: share[1]]:
         if step in done:
             continue
         print(f"--- {name}: {step}", flush=True)
@@ -133,9 +138,11 @@ def run_part(name: str, part: Part, is_restarted: bool) -> int:
         status = subprocess.run([sys.executable, *argv], cwd=ROOT, check=False).returncode
         if status < 0:
             return 1  # interrupted: the step runs again next time
-        done[step] = {"status": status, "seconds": time.monotonic() - began, "commit": commit()}
-        state.setdefault("parts", {})[name] = done
-        write_state(state)
+        result = {"status": status, "seconds": time.monotonic() - began, "commit": commit()}
+        done = write_step(name, step, result)
+    if set(part.steps) - done.keys():
+        print(f"{name}: this share is done, {len(set(part.steps) - done.keys())} steps of others are not")
+        return 1 if any(result["status"] for result in done.values()) else 0
     failed = [step for step in part.steps if done[step]["status"]]
     commits = list(dict.fromkeys(done[step]["commit"] for step in part.steps))
     seconds = sum(done[step]["seconds"] for step in part.steps)
@@ -167,6 +174,24 @@ def write_state(state: Mapping[str, Any]) -> None:
     STATE.write_text(json.dumps(state, indent=2))
 
 
+def write_step(name: str, step: str | None, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Store the result of a step, beside those of other processes; without a step, none is completed.
+
+    Returns the results of all steps of the part.
+    """
+    FOLDER.mkdir(exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state = read_state()
+        done = state.setdefault("parts", {}).setdefault(name, {})
+        if step is None:
+            done.clear()
+        else:
+            done[step] = result
+        write_state(state)
+    return done
+
+
 def commit() -> str:
     """The short hash of the checkout; with a `+` if files differ from it."""
     argv = ["git", "describe", "--always", "--dirty=+", "--abbrev=8", "--exclude=*"]
@@ -195,6 +220,14 @@ def describe() -> str:
     )
 
 
+def share_of(text: str) -> tuple[int, int]:
+    """`2/3` as numbers. Raises ValueError."""
+    number, count = map(int, text.split("/"))
+    if not 1 <= number <= count:
+        raise ValueError(text)
+    return number, count
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         "campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -202,13 +235,16 @@ def main() -> int:
     parser.add_argument("part", nargs="?", choices=parts(), help="which part")
     parser.add_argument("--restart", action="store_true", help="from its first step")
     parser.add_argument("--slice", action="store_true", help="the next short slice, as `make full` does")
+    parser.add_argument(
+        "--share", type=share_of, default=(1, 1), metavar="I/N", help="only every Nth step, from the Ith"
+    )
     options = parser.parse_args()
     if options.slice:
         return run_slice()
     if options.part is None:
         print(describe())
         return 0
-    return run_part(options.part, parts()[options.part], options.restart)
+    return run_part(options.part, parts()[options.part], options.restart, options.share)
 
 
 if __name__ == "__main__":

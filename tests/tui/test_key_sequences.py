@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clusters import busy_cluster
-from key_sequences import KeySequences, key_event
+from key_sequences import BLOCKS, KEYS, PER_BLOCK, Delivered, KeySequences, key_event
 from running import running
 from textual import events
 from textual.widgets import Input
@@ -15,6 +15,7 @@ from waiting import shows, until
 
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.views.overview.view import OverviewView
+from gconsole.tui.views.registry import VIEWS
 from gconsole.tui.widgets.filter_bar import LONGEST
 
 
@@ -24,10 +25,11 @@ def _in_a_folder_without_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "getsid", lambda _: os.getpid())  # no shell could bring this test back
 
 
-async def run(seed: int, count: int) -> None:
+async def run(seed: int, count: int) -> KeySequences:
     sequences = KeySequences(seed, count)
     await sequences.run()
     assert sequences.done == count
+    return sequences
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -36,9 +38,37 @@ async def test_random_keys_in_one_burst_end_nothing(seed: int):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("block", range(10))
-async def test_10_000_random_sequences_end_nothing(block: int):
-    await run(1_000 + 1_000 * block, 10_000)
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("block", range(BLOCKS))
+async def test_5_000_random_sequences_end_nothing(block: int):
+    sequences = await run(1_000 + 1_000 * block, PER_BLOCK)
+    assert sequences.pairs >= {(row.name, key) for row in VIEWS for key in KEYS}
+
+
+async def test_app_that_ends_by_another_key_is_reported_with_the_seed_and_the_sequence(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(ConsoleApp, "action_command_palette", lambda app: app.exit())
+    with pytest.raises(AssertionError, match=r"seed 3, sequence \d+ of .*ctrl\+p.*ended by"):
+        await run(3, 500)
+
+
+@pytest.mark.parametrize(
+    ("key", "screen", "is_text", "may_quit"),
+    [
+        ("q", "Screen", False, True),
+        ("ctrl+c", "Screen", False, True),
+        ("ctrl+q", "Prompt", True, True),
+        ("enter", "ConsolePalette", True, True),
+        ("q", "Prompt", True, False),
+        ("o", "Screen", False, False),
+        ("enter", "Screen", False, False),
+    ],
+)
+def test_only_a_key_that_quits_or_a_command_chosen_by_name_may_end_the_app(
+    key: str, screen: str, is_text: bool, may_quit: bool
+):
+    assert Delivered(key, screen, is_text).may_quit is may_quit
 
 
 def burst(app: ConsoleApp, *keys: str) -> None:
