@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -58,7 +57,7 @@ def demo(
         raise click.UsageError("--for, -o, --json, --capture and --diagnose require --batch")
     if hang and ranks < 3:
         raise click.UsageError("--hang requires at least 3 ranks: with 2, the culprit is ambiguous")
-    if not (batch or linear or os.environ.get("TEXTUAL_DRIVER")):  # before anything is started
+    if not (batch or linear):  # before anything is started
         from .terminal import is_line_terminal, require_terminal
 
         if not is_line_terminal():

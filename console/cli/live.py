@@ -41,7 +41,6 @@ from .output import AS_SUMMARY, StackOutput, close_stream, finish
 from .terminal import (
     clear_inherited_size,
     is_line_terminal,
-    is_terminal_output,
     overwrite_line,
     print_text,
     require_terminal,
@@ -68,20 +67,19 @@ def run_tui(
     links to the screen name, `place` where it begins. `linear`, and a terminal without cursor movement: statements and
     commands on lines of text take its place. `others` are further clusters.
     """
-    if is_terminal_output():
-        if linear or is_line_terminal():
-            from .linear.session import run_linear
+    if linear or is_line_terminal():
+        from .linear.session import run_linear
 
-            if others:
-                raise click.UsageError("lines of text are for one TARGET; run gconsole --linear once for each")
-            return run_linear(config)
-        require_terminal("gconsole batch TARGET")
-        clear_inherited_size()
+        if others:
+            raise click.UsageError("lines of text are for one TARGET; run gconsole --linear once for each")
+        return run_linear(config)
+    require_terminal("gconsole batch TARGET")
+    clear_inherited_size()
     from ..tui.app import ConsoleApp
     from ..tui.controllers.clusters import ClusterSource
     from ..tui.keymap.file import keys_path, read_keys
     from ..tui.keymap.hints import bound_actions, every_action
-    from ..tui.keymap.row_commands import NO_COMMANDS, commands_path, read_commands
+    from ..tui.keymap.row_commands import commands_path, read_commands
     from ..tui.theme.catalog import ThemeCatalog
     from ..tui.ui_state import UiStateFile
     from ..tui.views.registry import VIEWS
@@ -106,8 +104,8 @@ def run_tui(
             ui_state=UiStateFile.of_cluster(config.cluster) if is_kept else None,
             findings=console.findings, stalls=console.stalls,
             target=str(config.path.absolute()) if config.path else target,
-            job_source=job_source(console) if is_terminal_output() else None,
-            evaluator=FleetEvaluator(console.fleet.links, console.bus) if is_terminal_output() else None,
+            job_source=job_source(console),
+            evaluator=FleetEvaluator(console.fleet.links, console.bus),
             own_checks=console.own_checks.of if console.own_checks is not None else lambda node: (),
         )  # fmt: skip
 
@@ -117,12 +115,8 @@ def run_tui(
     first = source(config, read, target)
     keys = read_keys(keys_path(), every_action())
     views = [row.name for row in VIEWS]
-    # Not in a browser: visitors would run programs here.
-    commands = (
-        read_commands(commands_path(), views, bound_actions(), keys.keymap) if is_terminal_output() else NO_COMMANDS
-    )
     app = ConsoleApp(
-        commands=commands,
+        commands=read_commands(commands_path(), views, bound_actions(), keys.keymap),
         themes=ThemeCatalog.of_this_user(),
         keys=keys,
         clipboard=config.console.clipboard,
@@ -137,7 +131,7 @@ def run_tui(
 
 
 def job_source(console: Console) -> JobSource:
-    """What starting jobs from the TUI needs; not for a browser, whose visitors would read and write files here."""
+    """What starting jobs from the TUI needs; not for visitors in a browser, who would read and write files here."""
     from ..tui.controllers.job_tasks import JobSource
     from .run_options import request_in
 

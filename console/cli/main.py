@@ -29,9 +29,9 @@ _log: Logger | None = None
 COMMANDS = {
     "tui": ("screen:tui", "Open the TUI (default command)."),
     "link": ("screen:link", "Open the screen that a link names."),
-    "serve": ("serve:serve", "Open the TUI in a local browser."),
-    "api": ("serve:api", "Serve an HTTP API and Prometheus metrics."),
-    "mcp": ("serve:mcp", "Serve the Model Context Protocol on stdin and stdout, read-only."),
+    "serve": ("serve:serve", "Show the TUI in local browsers, to several visitors."),
+    "api": ("api:api", "Serve an HTTP API and Prometheus metrics."),
+    "mcp": ("api:mcp", "Serve the Model Context Protocol on stdin and stdout, read-only."),
     "batch": ("batch:batch", "Run headless: print a summary, write a report, set an exit code."),
     "watch": ("watch:watch", "Watch unattended: alert by rules, send a heartbeat, run as a service."),
     "record": ("record:record", "Record a crash-safe session, headless."),

@@ -123,11 +123,10 @@ def _replay(
     """Replay a session from `start`, an instant as text or in ns; it begins at `place`."""
     from ..session.replay import Replay
     from ..text.timespec import TimeSpecError, instant_ns
-    from .terminal import clear_inherited_size, is_terminal_output, require_terminal
+    from .terminal import clear_inherited_size, require_terminal
 
-    if is_terminal_output():
-        require_terminal("gconsole batch --from SESSION")
-        clear_inherited_size()
+    require_terminal("gconsole batch --from SESSION")
+    clear_inherited_size()
     with usage_errors():
         player = Replay(session, history_bytes=1 << 30)
     from ..tui.keymap.file import keys_path, read_keys

@@ -1,269 +1,210 @@
-"""Commands that listen on a port: serve (the TUI in a browser), api (HTTP and Prometheus)."""
+"""`gconsole serve`: one console whose screens are in browsers.
+
+    nodes --one SSH connection each--> Console (bus, store, fleet, findings)
+                                          |           one evaluation of findings and stalls for all
+              VisitorApp per visitor: snapshots of that store; own view, cursor, filters, pause
+                                          |           VisitorControl: looks; acts only if permitted
+              BrowserDriver -> bounded queue -> websocket -> page          (keys: the other way round)
+
+All of it is in one process and one event loop. A visitor's frames are skipped while output waits for their browser.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import contextlib
 import math
-import re
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+import os
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from ..text.documents import NewSecret, encode
-from ..text.sanitize import printable
-from .main import EXIT_NOTHING, EXIT_OK
-from .options import duration_option, json_option, load_target, overrides_option, sessions_folder, target
-from .terminal import print_text
+from ..config.model import ConfigError
+from ..text.documents import NewSecret
+from .main import EXIT_NOTHING
+from .options import json_option, load_target, target
+from .terminal import print_start
 
 if TYPE_CHECKING:
+    from textual.app import App
+
     from ..config import Config
-    from ..web.server import Listen
-    from ..web.tokens import ApiToken
+    from ..runtime.console import Console
+    from ..tui.visitor_app import VisitorApp
 
-
-#: An origin as browsers send it: no path, no wildcard.
-_ORIGIN: Final = re.compile(r"https?://(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:]{2,45}\])(?::[0-9]{1,5})?")
+#: Seconds between two checks whether hosts.toml was saved.
+HOSTS_EVERY_S = 1.0
 
 
 @click.command()
 @target
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free port", help="TCP port.")
+@click.option(
+    "--visitors", type=click.IntRange(1, 64), default=8, show_default=True, help="Max browsers connected at a time."
+)
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Also print an address whose visitors may capture, record and change the fleet.",
+)
 @json_option
-def serve(target: str, overrides: tuple[str, ...], port: int, as_json: bool) -> int:
-    """Open the TUI in a local browser; TARGET may also be `demo`.
+def serve(target: str, overrides: tuple[str, ...], port: int, visitors: int, allow_actions: bool, as_json: bool) -> int:
+    """Show the TUI in local browsers, to several visitors; TARGET may also be `demo`.
 
-    Listens on 127.0.0.1 only and prints an address with a token that is new at each start. One browser at a
-    time: each runs its own console with its own SSH connections. Press Ctrl-C to stop.
+    Listens on 127.0.0.1 only and prints an address with a token that is new at each start. All visitors share one
+    connection to each node; each has a screen with its own view, cursor and filters, and may look, not act. Press
+    Ctrl-C to stop.
 
     \b
     gconsole serve hosts.toml
+    gconsole serve hosts.toml --allow-actions --visitors 20
     gconsole serve demo --port 8000
     """
-    title = f"gconsole {_cluster(target, overrides)}"
-    from ..web.terminal.server import HOST
-    from ..web.terminal.server import serve as serve_
-
-    def print_address(address: str) -> None:
-        text = f"{title}: open in a browser on this machine:\n\n  {address}\n\nPress Ctrl-C to stop."
-        _print_start({"schema": "gconsole.serve/1", "url": NewSecret(address)}, text, as_json)
-
-    try:
-        return asyncio.run(serve_(browser_argv(target, overrides), title, port, print_address))
-    except OSError as error:
-        click.echo(f"gconsole: cannot listen on {HOST}:{port}: {error.strerror}; try another --port", err=True)
-        return EXIT_NOTHING
+    with _configuration(target, overrides) as (config, read):
+        try:
+            return asyncio.run(_serve(config, read, target, port, visitors, allow_actions, as_json))
+        except OSError as error:
+            click.echo(f"gconsole: cannot listen on 127.0.0.1:{port}: {error.strerror}; try another --port", err=True)
+            return EXIT_NOTHING
 
 
-def _print_start(document: dict[str, str | None], text: str, as_json: bool) -> None:
-    """Print once how the service is reached; the address or the token in it is new."""
-    click.echo(encode(document).decode() if as_json else text)
-    sys.stdout.flush()
-
-
-def browser_argv(target: str, overrides: tuple[str, ...]) -> list[str]:
-    """Command of a browser session. `-P` keeps modules of the working directory off the import path."""
-    python = [sys.executable, "-P", "-m", "gconsole"]
-    if target == "demo":
-        return [*python, "demo"]
-    return [*python, "tui", *(f"--set={text}" for text in overrides), "--", target]
-
-
-def _cluster(target: str, overrides: tuple[str, ...]) -> str:
-    """Cluster name. Raises ConfigError at start rather than in every browser session."""
+@contextlib.contextmanager
+def _configuration(target: str, overrides: tuple[str, ...]) -> Iterator[tuple[Config, Callable[[], Config] | None]]:
+    """The configuration of a target, or of a demo cluster that ends with the context; and how to read it again."""
     if target != "demo":
-        return load_target(target, overrides).cluster
+        yield load_target(target, overrides), partial(load_target, target, overrides, quiet=True)
+        return
     if overrides:
         raise click.UsageError("--set does not apply to the demo")
-    return "demo"
+    from ..config import load
+    from ..demo import DemoError, demo_cluster
 
-
-@click.command()
-@target
-@click.option(
-    "--listen",
-    default="127.0.0.1:8091",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Address to listen on. Port 0 = pick a free port.",
-)
-@click.option(
-    "--token-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File with access tokens (mode 0600), created if missing: TOKEN [NAME [metrics|read|capture|run [EXPIRY]]] a "
-    "line.  [default: print a new token]",
-)
-@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate chain (PEM).")
-@click.option(
-    "--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Private key of the certificate (PEM)."
-)
-@click.option(
-    "--allow-origin",
-    "origins",
-    metavar="ORIGIN",
-    multiple=True,
-    help="Allow pages of this site, such as https://grafana.example, to send requests (CORS). Repeatable.",
-)
-@click.option("--allow-run", is_flag=True, help="Allow clients to start and stop jobs, overriding [console] read_only.")
-@click.option(
-    "--rate",
-    "rate_s",
-    type=click.IntRange(1, 100_000),
-    default=100,
-    show_default=True,
-    help="Rate limit per client address, requests/s.",
-)
-@duration_option("--for", "for_s", help="Duration.  [default: until Ctrl-C]")
-@json_option
-def api(
-    target: str, overrides: tuple[str, ...], listen: str, token_file: Path | None, tls_cert: Path | None,
-    tls_key: Path | None, origins: tuple[str, ...], allow_run: bool, rate_s: int, for_s: float | None, as_json: bool,
-) -> int:  # fmt: skip
-    """Serve an HTTP API for scripts, dashboards and Prometheus.
-
-    Resources: nodes, GPUs, ranks, jobs, findings, captures, recordings. Every request needs the token. Listening on a
-    non-loopback address requires TLS.
-
-    \b
-    gconsole api hosts.toml
-    gconsole api hosts.toml --token-file ~/.gconsole-token --allow-run
-    curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8091/status
-    """
-    from ..web.server import ListenError, check_files, listen_at
-    from ..web.tokens import ApiToken, TokenError, new_token, tokens_of
-
-    for origin in origins:
-        if not _ORIGIN.fullmatch(origin):
-            raise click.BadParameter(f"{origin!r} is not SCHEME://HOST[:PORT]", param_hint="--allow-origin")
-    config = load_target(target, overrides)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C during start-up
+        signal.signal(number, signal.default_int_handler)
     try:
-        where = listen_at(listen, tls_cert, tls_key)
-        check_files(where)
-        tokens = (ApiToken(new_token()),) if token_file is None else tokens_of(token_file)
-    except (ListenError, TokenError) as error:
-        raise click.UsageError(str(error)) from error
-    except OSError as error:
-        raise click.UsageError(f"{error.filename}: {error.strerror}") from error
+        with demo_cluster(4, 8, 8) as cluster:
+            yield load(str(cluster.hosts), environ={}), None
+    except DemoError as error:
+        raise click.ClickException(str(error)) from error
 
-    def print_address(address: str) -> None:
-        token = NewSecret(tokens[0].value) if token_file is None else None
+
+async def _serve(
+    config: Config, read: Callable[[], Config] | None, target: str, port: int, visitors: int, allow_actions: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Serve until SIGINT, SIGTERM or SIGHUP; returns the exit code. Raises OSError if the port is in use."""
+    os.environ["TEXTUAL_FPS"] = "60"  # read when Textual is imported
+    from ..runtime.console import Console
+    from ..web.terminal.server import ConsoleServer
+
+    loop = asyncio.get_running_loop()
+    signalled: asyncio.Future[int] = loop.create_future()
+
+    def stop(number: int) -> None:
+        if not signalled.done():
+            signalled.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop, number)
+    screens = _Screens(target)
+    console = Console(config, prompt=screens.read_secret if allow_actions else None, own_checks=True)
+    screens.console = console
+    title = f"gconsole {config.cluster}"
+    server = ConsoleServer(screens.open, title, visitors=visitors, allow_actions=allow_actions)
+    async with server.open(port) as address, console.running():
+        tasks = [asyncio.create_task(_watch(console, signalled))]
+        if config.path and read:
+            tasks.append(asyncio.create_task(_follow_hosts(console, config, read)))
+        acting = f"\n\nTo act, not only to look:\n\n  {server.acting_address}" if allow_actions else ""
         document = {
-            "schema": "gconsole.api/1", "url": address, "token": token,
-            "access_file": None if token_file is None else str(token_file),
+            "schema": "gconsole.serve/1", "url": NewSecret(address),
+            "acting_url": NewSecret(server.acting_address) if allow_actions else None,
         }  # fmt: skip
-        text = f"{address}\ntoken: {token or f'in {token_file}'}\n\n"
-        _print_start(document, f"{text}API documentation: {address}/docs. Press Ctrl-C to stop.", as_json)
+        text = f"{title}: open in a browser on this machine:\n\n  {address}{acting}\n\nPress Ctrl-C to stop."
+        print_start(document, text, as_json=as_json)
+        received = await signalled
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return 0 if received == signal.SIGINT else 128 + received
 
-    return asyncio.run(
-        _serve_api(
-            config, where, tokens, print_address, origins, allow_run, rate_s, math.inf if for_s is None else for_s
-        )
-    )
 
-
-async def _serve_api(
-    config: Config, listen: Listen, tokens: tuple[ApiToken, ...], on_address: Callable[[str], None],
-    origins: tuple[str, ...],
-    allow_run: bool, rate_s: int, for_s: float,
-) -> int:  # fmt: skip
-    """Serve until `for_s` seconds have passed or a signal arrives; returns the exit code."""
+async def _watch(console: Console, signalled: asyncio.Future[int]) -> None:
+    """Evaluate findings and diagnose stalled jobs, once for all visitors."""
     from ..monitor import headless
-    from ..records import Log
-    from ..runtime.console import Console, sessions_folder_of
-    from ..web.app import make_app
-    from ..web.auth import TokenAuth
-    from ..web.openapi import described
-    from ..web.operation import WebContext
-    from ..web.resources import OPERATIONS
-    from ..web.server import names_of, open_socket, serving
-    from .live import on_signals
 
-    try:
-        server_socket = open_socket(listen)
-    except OSError as error:
-        click.echo(f"gconsole: cannot listen on {listen.host}:{listen.port}: {error.strerror}; try another --listen",
-                   err=True)  # fmt: skip
-        return EXIT_NOTHING
-    interrupted = on_signals()
-    console = Console(config, allow_run=allow_run)
-    store, hub, fleet, findings = console.store, console.bus, console.fleet, console.findings
-    context = WebContext(config, hub, store, fleet, findings, sessions_folder_of(config))
-    auth = TokenAuth(
-        tokens, names_of(listen), "loopback" if listen.is_loopback else "any", listen.scheme,
-        origins=frozenset(origin.lower() for origin in origins),
+    await headless.watch(
+        console.store, console.bus, console.fleet, math.inf, headless.ProgressLine(console.store, None),
+        findings=console.findings, is_over=signalled.done, stalls=console.stalls,
     )  # fmt: skip
-    app = make_app(context, described(OPERATIONS), auth, rate_s)
-
-    def log_error(text: str) -> None:
-        hub.publish_own(Log(source="console", severity="error", text=text))
-
-    async with serving(app, listen, server_socket, log_error):
-        await console.start()
-        on_address(listen.url(server_socket.getsockname()[1]))
-        watching = asyncio.create_task(
-            headless.watch(
-                store, hub, fleet, for_s, headless.ProgressLine(store, None), findings=findings, stalls=console.stalls
-            ),
-            name="watch",
-        )
-        try:
-            await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            context.closing.set()
-    watching.cancel()
-    try:
-        await watching
-    except asyncio.CancelledError:
-        pass  # its own cleanup has run
-    await console.stop()
-    context.queries.close()
-    return EXIT_OK
 
 
-@click.command()
-@click.argument("source", metavar="[TARGET|SESSION]", required=False)
-@overrides_option
-@sessions_folder
-def mcp(source: str | None, overrides: tuple[str, ...], folder: Path) -> int:
-    """Serve the Model Context Protocol on stdin and stdout, for programs that use language models.
+async def _follow_hosts(console: Console, config: Config, read: Callable[[], Config]) -> None:
+    """Apply hosts.toml after it was saved; an invalid file is reported in Events and changes nothing."""
+    from ..config.diff import HostsFile
+    from ..records import Log
 
-    Live nodes of TARGET, or a recorded SESSION. Read-only: tools for status, findings, verdicts with evidence, stacks,
-    crash verdicts, checks and SQL; none starts, stops or changes anything. Secrets are hidden. Results have a budget of
-    tokens; the tool `more` returns the rest. Requires the extra mcp: pip install 'gconsole[mcp]'.
-
-    \b
-    gconsole mcp hosts.toml
-    gconsole mcp night
-    """
-    if importlib.util.find_spec("mcp") is None:
-        raise click.UsageError("the Python package mcp is not installed; install it: pip install 'gconsole[mcp]'")
-    from .main import HOSTS
-    from .query import recorded_at
-
-    recorded = recorded_at(source, folder) if source is not None else None
-    return asyncio.run(_serve_mcp(recorded, source or HOSTS, overrides, folder))
+    assert config.path is not None
+    hosts = HostsFile(config.path, read)
+    while True:
+        await asyncio.sleep(HOSTS_EVERY_S)
+        if hosts.is_saved():
+            try:
+                await console.fleet.apply(await asyncio.to_thread(hosts.read))
+            except (ConfigError, click.UsageError) as error:
+                console.bus.publish_own(Log(source="console", severity="error", text=f"{error}; fleet unchanged"))
 
 
-async def _serve_mcp(recorded: Path | None, target: str, overrides: tuple[str, ...], folder: Path) -> int:
-    """Serve a session at a path, or a target, until stdin ends; returns the exit code."""
-    from ..runtime.live import AsyncFleet, NoNodeReached
-    from ..runtime.mcp_server import FleetEvidence, SessionEvidence
-    from ..runtime.mcp_server import serve as serve_tools
-    from ..runtime.recorded import RecordedSession
+class _Screens:
+    """Makes the screens of visitors; those who may act answer the prompts of logins."""
 
-    if recorded is not None:
-        with RecordedSession(recorded) as session:
-            await serve_tools(SessionEvidence(session))
-        return EXIT_OK
-    config = load_target(target, overrides, sessions=folder)
-    try:
-        async with AsyncFleet(config) as fleet:
-            await serve_tools(FleetEvidence(fleet))
-    except NoNodeReached as error:
-        print_text(printable(f"gconsole: {error}"), err=True)
-        return EXIT_NOTHING
-    return EXIT_OK
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._watchers: defaultdict[str, set[str]] = defaultdict(set)
+        self._acting: list[VisitorApp] = []
+        self._arrival = asyncio.Event()
+        self.console: Console
+
+    def open(self, may_act: bool) -> App[None]:
+        """A screen over the console's store."""
+        from ..tui.keymap.file import keys_path, read_keys
+        from ..tui.keymap.hints import every_action
+        from ..tui.theme.catalog import ThemeCatalog
+        from ..tui.visitor_app import VisitorApp
+
+        console, config = self.console, self.console.fleet.config
+        app = VisitorApp(
+            console.store, console.fleet, may_act=may_act, watchers=self._watchers, cluster=config.cluster,
+            expected_nodes=[node.name for node in config.nodes],
+            staging=lambda: (console.fleet.staging.staged, console.fleet.staging.expected),
+            themes=ThemeCatalog.of_this_user(), keys=read_keys(keys_path(), every_action()),
+            own_checks=console.own_checks.of if console.own_checks is not None else lambda node: (),
+            target=str(config.path.absolute()) if config.path else self._target,
+        )  # fmt: skip
+        if may_act:
+            self._acting.append(app)
+            self._arrival.set()
+        return app
+
+    async def read_secret(self, login: str, prompt: str) -> str | None:
+        """What a visitor who may act types; waits for such a visitor, and asks the next one if they leave."""
+        while True:
+            self._acting = [app for app in self._acting if not app._exit]
+            if not self._acting:
+                self._arrival.clear()
+                await self._arrival.wait()
+                continue
+            app = self._acting[-1]
+            answer = asyncio.ensure_future(app.login_prompts.read_secret(login, prompt))
+            try:
+                while not answer.done() and not app._exit:
+                    await asyncio.wait({answer}, timeout=0.2)
+            finally:
+                if not answer.done():
+                    answer.cancel()
+            if answer.done() and not answer.cancelled():
+                return answer.result()

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 _WITHOUT_CURSOR: Final = ("dumb", "unknown")
 
 
-def is_terminal_output() -> bool:
-    """Whether the TUI draws on this terminal, rather than in a browser (`gconsole serve`)."""
-    return not os.environ.get("TEXTUAL_DRIVER")
-
-
 def is_line_terminal() -> bool:
     """Whether a person types here, but nothing can draw: a terminal without cursor movement, or stderr elsewhere."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -53,6 +48,14 @@ def print_text(text: Printable | JsonText, *, err: bool = False, nl: bool = True
     from ..text.secrets import without_secrets  # here: `gconsole --help` prints no data
 
     click.echo(text if is_document else "\n".join(map(without_secrets, text.split("\n"))), err=err, nl=nl)
+
+
+def print_start(document: dict[str, str | None], text: str, *, as_json: bool) -> None:
+    """Print once how a service is reached: the address or the token in it is new, and not hidden as a secret."""
+    from ..text.documents import encode
+
+    click.echo(encode(document).decode() if as_json else text)
+    sys.stdout.flush()
 
 
 def print_result(document: object, text: str, *, as_json: bool, err: bool = False) -> None:

@@ -94,9 +94,12 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         target: str = "", place: Destination | None = None, others: Sequence[ClusterSource] = (),
         commands: CommandFileContents = NO_COMMANDS, job_source: JobSource | None = None,
         evaluator: Evaluator | None = None,
-        own_checks: Callable[[str], Sequence[CheckResult]] = lambda node: (),
+        own_checks: Callable[[str], Sequence[CheckResult]] = lambda node: (), remembers_theme: bool = True,
     ) -> None:  # fmt: skip
-        super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
+        super().__init__(
+            themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}",
+            remembers_theme=remembers_theme,
+        )  # fmt: skip
         self.is_live = live
         self._place = place
         self._export_folder = ""  # where the last file was saved
@@ -258,6 +261,10 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
             bar.display = number < len(lines)
             if bar.display:
                 bar.show(*lines[number])
+
+    def permits(self, call: str) -> bool:
+        """Whether whoever sits at this screen may run the action."""
+        return True
 
     def show_view(self, name: str) -> None:
         """Called with the name of the view that is shown from now on."""

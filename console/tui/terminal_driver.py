@@ -160,8 +160,8 @@ class TerminalOutput:
 
 
 def terminal_driver_class() -> type[TerminalDriver] | None:
-    """The driver of a terminal; None where TEXTUAL_DRIVER names another one."""
-    return None if os.environ.get("TEXTUAL_DRIVER") or sys.platform == "win32" else TerminalDriver
+    """The driver of a terminal; None for Textual's own."""
+    return None if sys.platform == "win32" else TerminalDriver
 
 
 def replacement(character: str) -> str:

@@ -171,7 +171,8 @@ WRITERS = {
     "cli/terminal.py": "the sink of text: it accepts Printable, and documents; the sink of stderr cleans all bytes",
     "cli/options.py": "the sink of output files: bytes of documents and records; cleaned on a terminal",
     "cli/config.py": "configuration of the user, and key bindings",
-    "cli/serve.py": "its own address and token",
+    "cli/api.py": "its own address and token",
+    "cli/serve.py": "its own addresses",
     "cli/main.py": "help of commands; nothing after the reader of a pipe has gone",
     "cli/export.py": "bytes of a format; cleaned on a terminal",
     "cli/clocks.py": "bytes of a trace; cleaned on a terminal",
@@ -190,7 +191,7 @@ WRITERS = {
     "tui/controllers/row_commands.py": "commands and exit codes, cleaned, while the terminal is handed over",
     "tui/controllers/shutdown.py": "one constant line",
     "tui/terminal_driver.py": "what Textual draws: see tui/screen_sink.py",
-    "web/terminal/driver.py": "the same, for a browser",
+    "web/terminal/server.py": "puts back the streams that apps of visitors redirected; writes nothing",
     "demo/cluster.py": "the path of its own hosts.toml",
 }
 STREAMS = ("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__")

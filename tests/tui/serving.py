@@ -14,15 +14,18 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import TracebackType
 
+from textual.app import App
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 DEADLINE_S = 90.0
-#: The command that most tests serve: the console on a fake cluster.
-DEMO_COMMAND = [
-    sys.executable, "-c",
-    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom clusters import demo\ndemo().app().run()",
-]  # fmt: skip
+
+
+def open_demo(may_act: bool) -> App[None]:
+    """The console on a fake cluster, which most tests serve."""
+    from clusters import demo
+
+    return demo().app()
 
 
 class WebSocketClient:

@@ -14,12 +14,15 @@ from urllib.parse import urlsplit
 
 import pytest
 from chromium import DEADLINE_S, PROGRAM, PageClosed, Tab, chromium
-from serving import DEMO_COMMAND
+from serving import open_demo
 from tmux import Tmux
 
 from gconsole.web.terminal.server import ConsoleServer
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed")
+pytestmark = [
+    pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed"),
+    pytest.mark.usefixtures("painted_at_every_change"),
+]
 Open = Callable[[str], AbstractAsyncContextManager[Tab]]
 
 #: Pixels of a picture by how often their colour occurs, the commonest (the ground) left out; and how many colours.
@@ -49,7 +52,7 @@ async def ink_share(open_tab: Open, picture: bytes) -> tuple[float, int]:
 
 @pytest.mark.full  # test_serve shows it with a websocket
 async def test_key_pressed_in_the_browser_switches_the_console_view(browser: Open) -> None:
-    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as tab:
+    async with ConsoleServer(open_demo, "gconsole demo").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
         await tab.until(lambda: "metric" in tab.output, "the map has no keys")  # the page has the focus
         before = await tab.screenshot()
@@ -67,24 +70,24 @@ async def test_key_pressed_in_the_browser_switches_the_console_view(browser: Ope
             assert share > 0.02 and colours > 20, "the picture is as good as empty"
         await tab.press("q", "KeyQ", "q")
         await tab.until(lambda: any(url.endswith("/ended") for url in tab.requests), "no word about the end")
-        await until_page_shows(tab, "The console has ended")
+        await until_page_shows(tab, "Your screen is closed")
 
 
 @pytest.mark.full  # test_serve shows it with two connections
 async def test_second_browser_window_is_refused_until_the_first_one_ends(browser: Open) -> None:
-    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as first:
+    async with ConsoleServer(open_demo, "gconsole demo", visitors=1).open() as address, browser(address) as first:
         await first.until(lambda: "demo-ring" in first.output, "the console was not drawn")
         async with browser(address) as second:
-            await until_page_shows(second, "Another browser is connected")
+            await until_page_shows(second, "1 browser is connected, which is the limit")
             await first.press("q", "KeyQ", "q")
-            await until_page_shows(first, "The console has ended")
+            await until_page_shows(first, "Your screen is closed")
             second.clear_output()
             await second.evaluate("document.querySelector('a').click()")
             await second.until(lambda: "demo-ring" in second.output, "the way was not free")
 
 
 async def test_reloaded_page_is_drawn_again(browser: Open) -> None:
-    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as tab:
+    async with ConsoleServer(open_demo, "gconsole demo").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
         tab.clear_output()
         await tab.call("Page.reload")
@@ -118,7 +121,7 @@ SEQUENCES = [
 
 @pytest.mark.full  # the emulator itself, in a real browser
 async def test_browser_screen_matches_tmux_for_terminal_sequences(browser: Open, tmp_path: Path) -> None:
-    async with ConsoleServer(DEMO_COMMAND, "x").open() as address, browser(address) as tab:
+    async with ConsoleServer(open_demo, "x").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
         for number, text in enumerate(SEQUENCES):
             (tmp_path / str(number)).write_text(text)
@@ -156,7 +159,7 @@ def read_until_stable(read: Callable[[], list[str]]) -> list[str]:
 
 
 async def test_mouse_click_paste_and_resize_reach_the_console(browser: Open) -> None:
-    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as tab:
+    async with ConsoleServer(open_demo, "gconsole demo").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
         assert "wchan" not in tab.output
         position = await tab.evaluate(

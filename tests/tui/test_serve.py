@@ -8,19 +8,26 @@ import re
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 
 import pytest
+from clusters import demo
+from fake_cluster import FakeCluster
 from processes import processes_of, until_none_is_left
-from serving import DEADLINE_S, DEMO_COMMAND, WebSocketClient, connect_websocket, deadline, serving
+from serving import DEADLINE_S, WebSocketClient, connect_websocket, deadline, open_demo, serving
+from textual.app import App
 from websockets.exceptions import InvalidStatus
 
-from gconsole.web.terminal import process
+from gconsole.core.control import CaptureRequest
+from gconsole.tui.visitor_app import VisitorApp, VisitorControl, VisitorRefusal
+from gconsole.web.terminal import driver, visit
 from gconsole.web.terminal.server import FILES, ConsoleServer
 
+pytestmark = pytest.mark.usefixtures("painted_at_every_change")
 LOCAL = '[cluster]\nname = "odd-pod"\n[[nodes]]\nhosts = "here"\ntransport = "local"\n'
 #: As awkward as a file name can be.
 ODD_NAME = """a b'c";touch pwned;$(touch pwned)`touch pwned`&\\ü.toml"""
@@ -28,7 +35,7 @@ ODD_NAME = """a b'c";touch pwned;$(touch pwned)`touch pwned`&\\ü.toml"""
 
 @pytest.fixture
 async def address() -> AsyncIterator[str]:
-    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as url:
+    async with ConsoleServer(open_demo, "gconsole demo").open() as url:
         yield url
 
 
@@ -122,7 +129,7 @@ class TestThePage:
         assert re.findall(r"wss?://\S+", policy.replace(";", " ")) == [f"ws://{address.split('/')[2]}"]
 
     async def test_title_is_html_escaped(self):
-        async with ConsoleServer(DEMO_COMMAND, "<script>alert(1)</script>").open() as url:
+        async with ConsoleServer(open_demo, "<script>alert(1)</script>").open() as url:
             assert "<script>alert" not in await text_of(url)
 
 
@@ -135,7 +142,7 @@ class TestAVisitor:
             await client.until("wchan")
             await client.type("q")
             assert await client.redirect_target() == "ended"
-        assert "The console has ended" in await text_of(address + "ended")
+        assert "Your screen is closed" in await text_of(address + "ended")
 
     async def test_console_resizes_with_the_browser_window_and_ignores_invalid_sizes(self, address: str):
         async with WebSocketClient(address) as client:
@@ -156,57 +163,154 @@ class TestAVisitor:
             await client.type("2")
             await client.until("wchan")
 
-    async def test_second_browser_is_rejected_as_busy_while_one_is_connected(self, address: str):
-        async with WebSocketClient(address) as first:
-            await first.until("demo-ring")
-            async with WebSocketClient(address) as second:
-                assert await second.redirect_target() == "busy"
-            assert "Another browser is connected" in await text_of(address + "busy")
-            first.clear_output()
-            await first.type("2")
-            await first.until("wchan")
-        async with WebSocketClient(address) as third:
-            await third.until("demo-ring")
+    async def test_browser_beyond_the_limit_is_rejected_as_busy_until_another_one_leaves(self):
+        async with ConsoleServer(open_demo, "x", visitors=2).open() as address:
+            first, second = WebSocketClient(address), WebSocketClient(address)
+            async with first, second:
+                await first.until("demo-ring")
+                await second.until("demo-ring")
+                async with WebSocketClient(address) as third:
+                    assert await third.redirect_target() == "busy"
+                assert "2 browsers are connected, which is the limit" in await text_of(address + "busy")
+                await second.type("q")
+                assert await second.redirect_target() == "ended"
+                first.clear_output()
+                await first.type("2")
+                await first.until("wchan")
+                async with WebSocketClient(address) as fourth:
+                    await fourth.until("demo-ring")
 
     @pytest.mark.full  # test_browser reloads a real page
-    async def test_reloaded_page_gets_a_new_console(self, address: str):
+    async def test_reloaded_page_gets_a_new_screen_at_the_limit(self):
         """The new page's connection may come before the old one's is closed."""
-        first = WebSocketClient(address)
-        async with first:
-            await first.until("demo-ring")
-            second = WebSocketClient(address)
-            coming = asyncio.ensure_future(second.__aenter__())
-            await asyncio.sleep(0)
-        await coming
-        try:
-            await second.until("demo-ring")
-        finally:
-            await second.__aexit__(None, None, None)
+        async with ConsoleServer(open_demo, "x", visitors=1).open() as address:
+            first = WebSocketClient(address)
+            async with first:
+                await first.until("demo-ring")
+                second = WebSocketClient(address)
+                coming = asyncio.ensure_future(second.__aenter__())
+                await asyncio.sleep(0)
+            await coming
+            try:
+                await second.until("demo-ring")
+            finally:
+                await second.__aexit__(None, None, None)
 
-    async def test_startup_failure_is_shown_escaped_on_the_page(self):
-        argv = [sys.executable, "-c", "import sys; sys.exit('hosts.toml: <b>no such node</b>')"]
-        async with ConsoleServer(argv, "x").open() as address:
-            async with WebSocketClient(address) as client:
-                assert await client.redirect_target() == "ended"
-            assert "hosts.toml: &lt;b&gt;no such node&lt;/b&gt;" in await text_of(address + "ended")
-        async with ConsoleServer(["/no/such/program"], "x").open() as address:
-            async with WebSocketClient(address) as client:
-                assert await client.redirect_target() == "ended"
-            assert "/no/such/program cannot be started: No such file" in await text_of(address + "ended")
+    async def test_error_of_a_screen_is_shown_escaped_and_ends_that_visit_only(self):
+        class Failing(App[None]):
+            def on_key(self) -> None:
+                raise ValueError("no <b>such</b> rank")
 
-    async def test_console_that_ignores_sigterm_is_killed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        monkeypatch.setattr(process, "LEAVE_S", 0.1)
-        monkeypatch.setattr(process, "TERM_S", 0.1)
-        stubborn = (
-            "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
-            "print('__GANGLION__', flush=True)\nos.write(1, b'D\\0\\0\\0\\5hello')\ntime.sleep(600)"
-        )
-        async with ConsoleServer([sys.executable, "-c", stubborn], "x").open() as address:
-            async with WebSocketClient(address) as client:
-                await client.until("hello")
-            pid = int((tmp_path / "pid").read_text())
-        until_none_is_left([pid])
+        apps = iter([Failing(), open_demo(False)])
+        async with ConsoleServer(lambda may_act: next(apps), "x").open() as address:
+            failing, other = WebSocketClient(address), WebSocketClient(address)
+            async with failing, other:
+                await other.until("demo-ring")
+                await failing.type("x")
+                page = await failing.redirect_target()
+                assert page is not None and page.startswith("ended?visit=")
+                assert "ValueError: no &lt;b&gt;such&lt;/b&gt; rank" in await text_of(address + page)
+                other.clear_output()
+                await other.type("2")
+                await other.until("wchan")
+
+    async def test_visitor_who_reads_nothing_is_disconnected_and_delays_nobody(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(visit, "STALL_S", 1.0)
+        stopped, drawing = asyncio.Event(), asyncio.Event()
+
+        async def write(data: bytes) -> None:
+            drawing.set()
+            await stopped.wait()  # as a connection whose other end reads nothing
+
+        stalled = visit.Visit(open_demo(False), write)
+        async with ConsoleServer(open_demo, "x").open() as address, WebSocketClient(address) as other:
+            running = asyncio.create_task(stalled.run(100, 30))
+            await drawing.wait()
+            await other.until("demo-ring")
+            other.clear_output()
+            await other.type("2")
+            await other.until("wchan")
+            async with deadline("the stalled visit does not end"):
+                await running
+        assert stalled.reason == "The browser did not read what was drawn for it."
+
+    async def test_output_that_nobody_receives_is_bounded(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(driver, "MAX_QUEUED", 100)
+        queue = driver.OutputQueue()
+        for _ in range(3):
+            queue.put(b"x" * 40)
+        assert queue.backlog == 0
+        with pytest.raises(driver.SlowReaderError):
+            await queue.receive()
+
+    async def test_visitors_are_shown_the_same_data_with_views_of_their_own(self):
+        cluster = demo()
+        async with ConsoleServer(lambda may_act: cluster.app(), "x").open() as address:
+            first, second = WebSocketClient(address), WebSocketClient(address)
+            async with first, second:
+                await first.type("2")
+                await first.until("wchan")
+                await second.type("6")
+                await second.until("H100 80GB")
+                assert "wchan" not in second.output
+
+
+class TestAVisitorWhoMayOnlyLook:
+    @pytest.fixture
+    async def both(self) -> AsyncIterator[tuple[WebSocketClient, WebSocketClient, FakeCluster]]:
+        """(who may look, who may act, their cluster)."""
+        cluster = demo()
+        watchers: defaultdict[str, set[str]] = defaultdict(set)
+
+        def open_app(may_act: bool) -> App[None]:
+            return VisitorApp(
+                cluster.store, cluster, may_act=may_act, watchers=watchers, cluster="c", expected_nodes=cluster.names,
+                now=cluster.now,
+            )  # fmt: skip
+
+        server = ConsoleServer(open_app, "x", allow_actions=True)
+        async with server.open() as address:
+            looking, acting = WebSocketClient(address), WebSocketClient(server.acting_address)
+            async with looking, acting:
+                await looking.until("demo-ring")
+                await acting.until("demo-ring")
+                yield looking, acting, cluster
+
+    async def test_captures_and_recordings_are_refused(
+        self, both: tuple[WebSocketClient, WebSocketClient, FakeCluster]
+    ):
+        looking, acting, cluster = both
+        for key in ("s", "d", "r", "M", "e", "R", "\x13"):
+            looking.clear_output()
+            await looking.type(key)
+            await looking.until("read-only: visitors")
+        assert not [call for call in cluster.calls if call[0] in ("capture", "mark", "record", "reconnect")]
+        await acting.type("M")
+        await acting.until("Marker")
+        await acting.type("queue rose\r")
+        await acting.until("marker added")
+        assert ("mark", "queue rose") in cluster.calls
+
+    async def test_control_refuses_every_action_by_itself(self):
+        cluster = demo()
+        control = VisitorControl(cluster, "v", False, defaultdict(set))
+        for work in (control.mark("x"), control.reconnect("a"), control.add_nodes("b"), control.remove_node("a"),
+                     control.capture(CaptureRequest("1")), control.profile(1), control.examine(["a"]),
+                     control.stop_job("j", ["a"], 1.0), control.start_job({})):  # fmt: skip
+            with pytest.raises(VisitorRefusal, match="read-only"):
+                await work
+        assert cluster.calls == []
+
+    async def test_output_of_a_job_is_watched_until_the_last_visitor_leaves(self):
+        cluster, watchers = demo(), defaultdict[str, set[str]](set)
+        first, second = (VisitorControl(cluster, who, False, watchers) for who in "ab")
+        await first.watch_job("j", ["n"], True)
+        await second.watch_job("j", ["n"], True)
+        before = len(cluster.calls)
+        await first.release()
+        assert len(cluster.calls) == before
+        await second.release()
+        assert len(cluster.calls) == before + 1
 
 
 def names_in(folder: Path) -> list[str]:

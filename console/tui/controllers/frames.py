@@ -169,7 +169,13 @@ class FrameRateLimiter:
 
 
 def write_backlog(driver: Driver | None) -> int:
-    """Writes queued for the terminal, in a private attribute of Textual 8.2; 0 if not available."""
+    """Writes queued for the terminal, in a private attribute of Textual 8.2; 0 if not available.
+
+    The driver of a browser counts its own.
+    """
+    backlog: int | None = getattr(driver, "backlog", None)
+    if backlog is not None:
+        return backlog
     writer = getattr(driver, "_writer_thread", None)
     queue = getattr(writer, "_queue", None)
     return queue.qsize() if queue is not None else 0

@@ -73,7 +73,7 @@ class KeyGuide(Controller):
         count, status = len(app.frame.findings), app.frame.worst_finding
         findings = f"{GLYPHS[status]} {plural(count, 'finding')} " if count else "no findings "
         right = (Span(findings, status if count else "muted"),)
-        actions = [*app.view.actions, *in_scope("lines"), *self._app_actions]
+        actions = [*filter(self._permits, app.view.actions), *in_scope("lines"), *self._app_actions]
         actions.sort(key=lambda action: action.id not in app.view.footer_actions)
         screen = app.screen_stack[0]
         if isinstance(screen.focused, Input | TextArea):  # there a letter is a letter
@@ -86,7 +86,7 @@ class KeyGuide(Controller):
         """List the keys: those of the focused view first, then those that work everywhere."""
         view = self._app.view
         here = next((row.title for row in VIEWS if row.name == view.id), "")
-        own = [*view.actions, *(in_scope("lines") if view.initial_focus() else [])]
+        own = [*filter(self._permits, view.actions), *(in_scope("lines") if view.initial_focus() else [])]
         offered = [action for action in self._app_actions if self._check(action) is not False]
         everywhere = [*offered, *(row.action for row in VIEWS)]
         groups = [(here, own)] if own else []
@@ -104,11 +104,14 @@ class KeyGuide(Controller):
         """Actions for the palette, each with the node it runs on."""
         app = self._app
         for action in app.view.actions:
-            if action.palette and app.view.check_action(action.call, ()):
+            if action.palette and app.permits(action.call) and app.view.check_action(action.call, ()):
                 yield self.own(action), app.view
         for action in (*self._app_actions, *(row.action for row in VIEWS)):
             if action.palette and self._check(action):
                 yield self.own(action), app
+
+    def _permits(self, action: Action) -> bool:
+        return self._app.permits(action.call)
 
     def _check(self, action: Action) -> bool | None:
         """Whether an action of the app can run: False never here, None not now."""
@@ -150,12 +153,13 @@ class ConsoleCommands(Provider):
             keys = f"   {key_names(action.keys)}" if action.keys else ""
             yield PaletteCommand(name, f"{action.help}{keys}", partial(app.run_action, action.call, target))
         yield from app.view.palette_entries()
-        yield from app.bookmarks.palette_entries()
+        if app.permits("bookmarks.open"):
+            yield from app.bookmarks.palette_entries()
         yield from app.clusters.palette_entries()
         yield from app.row_commands.palette_entries()
         for name in app.themes.names:
             yield PaletteCommand(f"Theme {name}", f"Use the {name} theme", partial(app.themes.use, name))
-        for node in app.nodes.failed[:_MOST_NODES]:
+        for node in app.nodes.failed[:_MOST_NODES] if app.permits("nodes.reconnect") else ():
             reconnect, remove = partial(app.nodes.reconnect, [node.name]), partial(app.nodes.remove, node.name)
             yield PaletteCommand(f"Reconnect {node.name}", node.reason or node.word, reconnect)
             yield PaletteCommand(f"Remove {node.name}", "Remove node (data kept)", remove)

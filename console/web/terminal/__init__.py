@@ -1,5 +1,6 @@
-"""`gconsole serve`: the TUI in a browser. One page, one websocket, and one `gconsole` process per browser session.
+"""`gconsole serve`: screens in browsers. One page, one websocket and one app per visitor, all in one process.
 
-The process draws with Textual's web driver; `page/` has the terminal that shows its output. No module here imports the
-fleet.
+An app draws with `BrowserDriver` into a bounded queue, from which its websocket is written; messages of the websocket
+are its input. `page/` has the terminal that shows the output. No module here imports the fleet or the TUI: the
+`open_app` of `ConsoleServer` makes the apps.
 """

@@ -1,4 +1,4 @@
-"""The web server of `gconsole serve`: on 127.0.0.1 only, authenticated, one browser session at a time."""
+"""The web server of `gconsole serve`: on 127.0.0.1 only, authenticated, a screen of its own for each visitor."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
-import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from textual.app import App
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ...text.sanitize import Printable, printable
@@ -26,10 +28,14 @@ from ..auth import TokenAuth
 from ..middleware import RequestMiddleware
 from ..problems import HttpProblemError
 from ..server import Listen, open_socket, serving
-from ..tokens import ApiToken, new_token
-from .process import LEAVE_S, TERM_S, BrowserSession
+from ..tokens import AccessScope, ApiToken, matching, new_token
+from .visit import Visit
 
 HOST: Final = "127.0.0.1"
+#: Browsers that are connected at the same time.
+MAX_VISITORS: Final = 8
+#: Reasons of visits that ended, kept for the page that shows them.
+MAX_REASONS: Final = 100
 #: Seconds. A page that is reloaded closes its old connection at about the time when it opens the new one.
 RELOAD_S: Final = 1.0
 #: Bytes of one websocket message; a paste.
@@ -54,15 +60,25 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
 
 class ConsoleServer:
-    """Serves `argv`, a command that draws with Textual, as a page called `title`."""
+    """Serves an app of its own to each of at most `visitors` browsers, as a page called `title`.
 
-    def __init__(self, argv: Sequence[str], title: str) -> None:
-        self._argv, self._title = argv, title
+    `open_app(may_act)` makes the app of a visitor. The address that `open` yields is for looking; with `allow_actions`
+    `acting_address` is a second one, for visitors who may act.
+    """
+
+    def __init__(
+        self, open_app: Callable[[bool], App[Any]], title: str, *, visitors: int = MAX_VISITORS,
+        allow_actions: bool = False,
+    ) -> None:  # fmt: skip
+        self._open_app, self._title, self._limit = open_app, title, visitors
+        scopes: tuple[AccessScope, ...] = ("read", "run") if allow_actions else ("read",)
+        tokens = tuple(ApiToken(new_token(), scope, scope) for scope in scopes)
         # Any port: it may be forwarded by ssh -L.
-        self._auth = TokenAuth((ApiToken(new_token()),), frozenset({"localhost", HOST}), addresses="none", in_path=True)
-        self._session: BrowserSession | None = None
-        self._stderr = ""
+        self._auth = TokenAuth(tokens, frozenset({"localhost", HOST}), addresses="none", in_path=True)
+        self._visits: set[Visit] = set()
+        self._reasons: dict[str, str] = {}
         self._is_closing = False
+        self.acting_address = ""
 
     @contextlib.asynccontextmanager
     async def open(self, port: int = 0) -> AsyncIterator[str]:
@@ -76,16 +92,22 @@ class ConsoleServer:
         app.router.redirect_slashes = False
         listen = Listen(HOST, port)
         server_socket = open_socket(listen)
+        streams = sys.stdout, sys.stderr
         async with serving(
             RequestMiddleware(app, self._auth, render=_rejection), listen, server_socket, _log.error,
             WebSocketConnection, ws_max_size=MAX_MESSAGE, ws_ping_interval=PING_S, ws_ping_timeout=PONG_S,
         ):  # fmt: skip
+            root = listen.url(server_socket.getsockname()[1])
+            addresses = [f"{root}/{token.value}/" for token in self._auth.tokens]
+            self.acting_address = addresses[1] if len(addresses) > 1 else ""
             try:
-                yield f"{listen.url(server_socket.getsockname()[1])}/{self._auth.tokens[0].value}/"
+                yield addresses[0]
             finally:
                 self._is_closing = True
-                if self._session is not None:
-                    await self._session.stop()
+                for visit in self._visits:
+                    visit.stop()
+                await asyncio.gather(*(visit.gone.wait() for visit in self._visits))
+                sys.stdout, sys.stderr = streams  # each app redirects them, and they do not end in order
 
     # -- pages -------------------------------------------------------------------------------------------------------
 
@@ -93,17 +115,19 @@ class ConsoleServer:
         return _html(request, "console.html", title=self._title)
 
     async def _get_busy(self, request: Request) -> Response:
+        count = "1 browser is" if self._limit == 1 else f"{self._limit} browsers are"
+        head = f"{count} connected, which is the limit."
         text = (
-            "Only one browser can be connected at a time, because each runs its own console with its own SSH "
-            "connections.\nClose the other window (or quit its console with q), then try again."
+            "Close one of the windows (or leave its screen with q), then try again.\n"
+            "To admit more, restart with --visitors."
         )
-        head = "Another browser is connected."
         return _html(request, "words.html", 409, title=self._title, head=head, text=text, again="Try again")
 
     async def _get_ended(self, request: Request) -> Response:
-        text = self._stderr or "No processes are left running."
+        reason = self._reasons.get(request.query_params.get("visit", ""), "")
+        text = reason or "The console goes on for the other visitors."
         return _html(
-            request, "words.html", title=self._title, head="The console has ended.", text=text, again="Restart"
+            request, "words.html", title=self._title, head="Your screen is closed.", text=text, again="Open again"
         )
 
     async def _get_file(self, request: Request) -> Response:
@@ -112,13 +136,12 @@ class ConsoleServer:
             raise HTTPException(404)
         return Response((_PAGE / name).read_bytes(), headers=_headers(request), media_type=FILES[name])
 
-    # -- the session -------------------------------------------------------------------------------------------------
+    # -- visits ------------------------------------------------------------------------------------------------------
 
     async def _connect(self, socket: WebSocket) -> None:
         await socket.accept()
         if await self._is_free():
-            await self._run_session(socket, _number(socket, "width", 80), _number(socket, "height", 24))
-            page = "ended"
+            page = await self._run_visit(socket)
         else:
             page = "busy"
         if not self._is_closing:
@@ -127,69 +150,50 @@ class ConsoleServer:
             await socket.close()
 
     async def _is_free(self) -> bool:
-        """Whether there is no session, after waiting for one that is ending."""
-        before = self._session
-        if before is not None:
-            try:
-                await asyncio.wait_for(before.leaving.wait(), RELOAD_S)
-                await asyncio.wait_for(before.gone.wait(), 2 * (LEAVE_S + TERM_S))
-            except TimeoutError:
-                return False
-        return self._session in (None, before)  # another connection that waited may have been first
+        """Whether one more visitor is admitted, after waiting for one that is leaving."""
+        leaving = [asyncio.create_task(visit.gone.wait()) for visit in self._visits]
+        if len(self._visits) >= self._limit and leaving:
+            await asyncio.wait(leaving, timeout=RELOAD_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in leaving:
+            task.cancel()
+        return len(self._visits) < self._limit and not self._is_closing
 
-    async def _run_session(self, socket: WebSocket, width: int, height: int) -> None:
-        """Run a console process until it or the connection ends."""
-        self._session = session = BrowserSession(self._argv, lambda data: _send(socket, data))
-        self._stderr = ""
+    async def _run_visit(self, socket: WebSocket) -> str:
+        """Run the app of a visitor until it or the connection ends; returns the page to show then."""
+        token = matching(self._auth.tokens, socket.path_params["token"])
+        app = self._open_app(token is not None and token.permits("run"))
+        visit = Visit(app, lambda data: _send(socket, data), getattr(app, "close_requests", None))
+        self._visits.add(visit)
+        receiving = asyncio.create_task(_receive(socket, visit))
         try:
-            await session.start(width, height)
-            receiving = asyncio.create_task(_receive(socket, session))
-            ending = asyncio.create_task(session.ended())
-            try:
-                if not self._is_closing:
-                    await asyncio.wait({receiving, ending}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                await asyncio.shield(session.stop())
-                receiving.cancel()
-                results = await asyncio.gather(receiving, ending, return_exceptions=True)
-            for result in results:
-                if isinstance(result, Exception):
-                    raise result
-        except OSError as error:
-            self._stderr = f"{self._argv[0]} cannot be started: {error.strerror}"
+            await visit.run(_number(socket, "width", 80), _number(socket, "height", 24))
         finally:
-            if self._session is session:  # the next session may have begun
-                self._stderr = self._stderr or session.stderr
-                self._session = None
+            self._visits.discard(visit)
+            receiving.cancel()
+            with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
+                await receiving
+        if not visit.reason:
+            return "ended"
+        name = secrets.token_hex(4)
+        self._reasons[name] = visit.reason
+        while len(self._reasons) > MAX_REASONS:
+            del self._reasons[next(iter(self._reasons))]
+        return f"ended?visit={name}"
 
 
-async def serve(argv: Sequence[str], title: str, port: int, on_address: Callable[[str], None]) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP; returns the exit code. Raises OSError if the port is in use."""
-    loop = asyncio.get_running_loop()
-    signalled: asyncio.Future[int] = loop.create_future()
-
-    def stop(number: int) -> None:
-        if not signalled.done():
-            signalled.set_result(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop, number)
-    async with ConsoleServer(argv, title).open(port) as address:
-        on_address(address)
-        received = await signalled
-    return 0 if received == signal.SIGINT else 128 + received
-
-
-async def _receive(socket: WebSocket, session: BrowserSession) -> None:
+async def _receive(socket: WebSocket, visit: Visit) -> None:
     """Pass on what the browser sends until it disconnects. Invalid messages are ignored."""
-    while (message := await socket.receive())["type"] != "websocket.disconnect":
-        match _decoded(message.get("text") or ""):
-            case ["stdin", str(keys)]:
-                await session.send_input(keys.encode(errors="replace"))
-            case ["resize", {"width": int(width), "height": int(height)}]:
-                await session.resize(width, height)
-            case ["focus" | "blur" as kind]:
-                await session.send_event(kind)
+    try:
+        while (message := await socket.receive())["type"] != "websocket.disconnect":
+            match _decoded(message.get("text") or ""):
+                case ["stdin", str(keys)]:
+                    await visit.send_input(keys.encode(errors="replace").decode())
+                case ["resize", {"width": int(width), "height": int(height)}]:
+                    visit.resize(width, height)
+                case ["focus" | "blur" as kind]:
+                    visit.focus(kind == "focus")
+    finally:
+        visit.stop()
 
 
 async def _send(socket: WebSocket, data: bytes | list[Any]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from textual.app import App
 
 from gconsole.web.problems import HttpProblemError
 from gconsole.web.terminal.server import ConsoleServer
 
-AUTH = ConsoleServer([], "x")._auth
+AUTH = ConsoleServer(lambda may_act: App(), "x")._auth
 TOKEN = AUTH.tokens[0].value
 HERE = "127.0.0.1:8000"
 
@@ -24,7 +25,7 @@ def refusal(path: str, host: str | None, origin: str | None, *, is_socket: bool 
 
 
 def test_server_token_is_long_and_differs_between_servers() -> None:
-    tokens = {ConsoleServer([], "x")._auth.tokens[0].value for _ in range(20)}
+    tokens = {ConsoleServer(lambda may_act: App(), "x")._auth.tokens[0].value for _ in range(20)}
     assert len(tokens) == 20
     assert min(map(len, tokens)) >= 40
 
