@@ -336,7 +336,7 @@ class TestTheCommand:
             async with WebSocketClient(address) as client:
                 await client.until("1/1")
                 children = processes_of(server.pid)
-                assert len(children) >= 2  # the console, and the agent of its node
+                assert children  # the agent of the node
                 server.send_signal(signal.SIGINT)
                 assert await client.redirect_target() is None
             async with deadline("it still runs"):
