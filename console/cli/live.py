@@ -70,9 +70,7 @@ def run_tui(
     if linear or is_line_terminal():
         from .linear.session import run_linear
 
-        if others:
-            raise click.UsageError("lines of text are for one TARGET; run gconsole --linear once for each")
-        return run_linear(config)
+        return run_linear([config, *(other for other, _, _ in others)])
     require_terminal("gconsole batch TARGET")
     clear_inherited_size()
     from ..tui.app import ConsoleApp

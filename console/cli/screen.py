@@ -104,7 +104,8 @@ def _open_session(path: str, place: Destination) -> int:
     "--speed", type=float, default=1.0, show_default=True, help="Playback speed: 0.25, 0.5, 1, 2, 5, 10, 30 or 100."
 )
 @click.option("--paused", is_flag=True, help="Start paused; press space to play.")
-def replay(session: Session, start: str | None, speed: float, paused: bool) -> int:
+@linear_option
+def replay(session: Session, start: str | None, speed: float, paused: bool, linear: bool) -> int:
     """Replay SESSION in the TUI.
 
     Keys: space play/pause, [ and ] previous/next event, < and > speed, T jump to time (or click the time line).
@@ -114,19 +115,27 @@ def replay(session: Session, start: str | None, speed: float, paused: bool) -> i
 
     if speed not in SPEEDS:
         raise click.BadParameter(f"use one of {', '.join(f'{choice:g}' for choice in SPEEDS)}", param_hint="--speed")
-    return _replay(session, start, speed, is_playing=not paused)
+    return _replay(session, start, speed, is_playing=not paused, linear=linear)
 
 
 def _replay(
-    session: Session, start: str | int | None, speed: float, *, is_playing: bool, place: Destination | None = None
+    session: Session,
+    start: str | int | None,
+    speed: float,
+    *,
+    is_playing: bool,
+    place: Destination | None = None,
+    linear: bool = False,
 ) -> int:
     """Replay a session from `start`, an instant as text or in ns; it begins at `place`."""
     from ..session.replay import Replay
     from ..text.timespec import TimeSpecError, instant_ns
-    from .terminal import clear_inherited_size, require_terminal
+    from .terminal import clear_inherited_size, is_line_terminal, require_terminal
 
-    require_terminal("gconsole batch --from SESSION")
-    clear_inherited_size()
+    is_linear = linear or is_line_terminal()
+    if not is_linear:
+        require_terminal("gconsole batch --from SESSION")
+        clear_inherited_size()
     with usage_errors():
         player = Replay(session, history_bytes=1 << 30)
     from ..tui.keymap.file import keys_path, read_keys
@@ -139,6 +148,11 @@ def _replay(
             start = instant_ns(start, player.begin, player.end)
         except TimeSpecError as error:
             raise click.BadParameter(str(error), param_hint="--at") from error
+    if is_linear:
+        from .linear.replay import run_linear_replay
+
+        player.speed, player.is_playing = speed, is_playing
+        return run_linear_replay(player, start)
     if start is not None and place is not None:  # the place exists at that instant, perhaps not at the beginning
         player.jump(start)
         start = None

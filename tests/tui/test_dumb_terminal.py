@@ -51,21 +51,6 @@ def run_in_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
     return process.returncode, output.decode(), started
 
 
-@pytest.mark.parametrize(("args", "instead"), [(["replay", "night"], "gconsole batch --from SESSION")])
-def test_terminal_without_cursor_movement_gets_an_alternative_and_exit_code_2(
-    args: list[str], instead: str, hosts_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    term = "dumb"
-    session = hosts_folder / "night"
-    session.mkdir()
-    (session / "session.json").write_text("{}")
-    code, output, started = run_in_terminal("replay", str(session), term=term)
-    assert code == 2
-    assert f"TERM={term}" in output and instead in output.replace("\r\n", " ")
-    assert "\x1b" not in output and "Traceback" not in output
-    assert started == []
-
-
 @pytest.mark.parametrize(("args", "instead"), [(["hosts.toml"], "batch TARGET"), (["demo"], "demo --batch")])
 def test_missing_terminal_exits_with_code_2_and_names_an_alternative(
     args: list[str], instead: str, hosts_folder: Path

@@ -1,4 +1,4 @@
-"""Linear mode: twenty tasks on a real terminal without cursor movement, over the demo's cluster with a hung job."""
+"""Linear mode: 24 tasks on nodes with a hung job, and 11 on a recording, on terminals without cursor movement."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from fake_cluster import FakeCluster
 from processes import processes_of, until_none_is_left
+from recorded_night import write_night
 
 from gconsole.cli.linear.changes import LATEST_S, STEADY_S, ChangeStatements, FindingNumbers
 from gconsole.demo import demo_cluster
@@ -162,6 +163,81 @@ def test_commands_of_a_pipe_follow_one_another(tmp_path: Path):
             capture_output=True, timeout=DEADLINE_S, check=False, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         )  # fmt: skip
     assert done.returncode == 0 and done.stdout.index("ok") < done.stdout.index("ranks: 2")
+
+
+def lines_of(folder: Path, lines: str, *args: str) -> str:
+    """What `gconsole --linear` prints for commands that come from a pipe."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
+    argv = [sys.executable, "-m", "gconsole", *args]
+    done = subprocess.run(
+        argv, input=lines, text=True, capture_output=True, timeout=DEADLINE_S, check=False, env=environment, cwd=folder
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+# -- several clusters, and recordings ----------------------------------------------------------------------------------
+
+
+def test_statements_of_several_clusters_are_told_apart_and_commands_are_for_the_chosen_one(tmp_path: Path):
+    for name in ("prod", "dev"):
+        text = f'[cluster]\nname = "{name}"\n[[nodes]]\nhosts = "{name}1"\ntransport = "local"\n'
+        (tmp_path / f"{name}.toml").write_text(text)
+    commands = "wait\nnodes\nclusters\ncluster dev\nwait\nnodes\ncluster nosuch\nquit\n"
+    printed = lines_of(tmp_path, commands, "--linear", "prod.toml", "dev.toml")
+    for pattern in (
+        r"^gconsole .*: cluster prod, 1 node\. help lists", r"^gconsole .*: cluster dev, 1 node\. help lists",
+        r"^commands are for prod; cluster NAME changes that$", r"^[\d:]{8} prod: node prod1 ok\. 1 of 1 node ok\.$",
+        r"^[\d:]{8} dev: node dev1 ok\. 1 of 1 node ok\.$",
+        r"^prod: cluster prod, 1 node; commands are for this cluster$",
+        r"^no cluster nosuch; clusters: prod, dev$",
+    ):  # fmt: skip
+        assert re.search(pattern, printed, re.MULTILINE), (pattern, printed)
+    before, after = printed.split("\ncommands are for dev\n")
+    assert "\nprod1, ok" in before and "\ndev1, ok" in after and "\nprod1, ok" not in after
+
+
+#: What a person wants of a recording, the instant at which they are, what they type, and what the answer has.
+REPLAY_TASKS = {
+    "where am I": ("12:01:00", "where", [r"^12:01:00, stopped; ends 12:10:00$"]),
+    "what was open": ("12:01:00", "go 12:04:00", [r"^12:04:00, stopped", r"^12:04:00 finding 1 opened: warning: "]),
+    "the next event": ("12:04:00", "next", [r"^12:05:00, stopped", r"^mark"]),
+    "the event before": ("12:04:00", "previous", [r"^12:03:00, stopped", r"^finding$"]),
+    "which node was lost": ("12:07:00", "go 12:09:00", [r"12:09:00 node node2 lost: "]),
+    "the nodes then": ("12:09:00", "nodes", [r"^nodes: 2$", r"^node2, lost"]),
+    "the ranks then": ("12:02:00", "ranks node:node1", [r"^ranks: 4 of 8 match"]),
+    "play quickly": ("12:02:00", "play 100", [r"^12:02:0\d, playing at 100 times the speed"]),
+    "what needs nodes": ("12:02:00", "stacks", [r"^no command stacks; "]),
+    "no such time": ("12:02:00", "go yesterday", [r"yesterday"]),
+    "no such speed": ("12:02:00", "play 3", [r"^no speed 3; speeds: 0\.25, "]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LineTerminal]:
+    folder = tmp_path_factory.mktemp("replay")
+    session = write_night(folder)
+    terminal = LineTerminal(folder, "replay", str(session.path), "--paused")
+    try:
+        terminal.until(r"^gconsole .*: replay of night, cluster h100-pod, 12:00:00 to 12:10:00\. help lists", since=0)
+        yield terminal
+    finally:
+        terminal.close()
+
+
+@pytest.mark.parametrize("task", REPLAY_TASKS)
+def test_task_on_a_recording_is_done_with_one_line(task: str, replayed: LineTerminal):
+    instant, line, patterns = REPLAY_TASKS[task]
+    replayed.ask("stop", r"^[\d:]{8}, stopped")
+    replayed.ask(f"go {instant}", rf"^{instant}, stopped")
+    answer = replayed.ask(line, *patterns)
+    assert "\x1b" not in answer and "Traceback" not in answer and ": gone" not in replayed.text
+
+
+def test_replay_of_a_pipe_ends_by_quit(tmp_path: Path):
+    session = write_night(tmp_path)
+    printed = lines_of(tmp_path, "go +2m\nstatus\nquit\n", "replay", str(session.path), "--linear", "--paused")
+    assert "cluster h100-pod: 2 of 2 nodes ok" in printed
 
 
 # -- what changed ------------------------------------------------------------------------------------------------------

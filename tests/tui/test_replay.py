@@ -1,59 +1,26 @@
 """A recorded session on the screen: the same views, a time line, and nothing that would need a node."""
 
-import copy
 import threading
 
 import pytest
-from fake_cluster import SECOND, FakeCluster
+from fake_cluster import SECOND
+from recorded_night import write_night
 from session_builders import a_job, a_session
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 
 from gconsole.core.store import Store
 from gconsole.monitor.hang import verdicts
-from gconsole.records import Finding, Mark, RankStat, Record, Stack, StackFrame
+from gconsole.records import RankStat, Stack, StackFrame
 from gconsole.session import replay
-from gconsole.session.format import writer
-from gconsole.session.format.layout import Meta, RecorderRun, named
 from gconsole.session.replay import Replay
 from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.replay_app import ReplayApp
 
 
-class RecordingCluster(FakeCluster):
-    """A cluster that keeps its published records."""
-
-    def __init__(self, *names: str) -> None:
-        self.records: list[Record] = []
-        super().__init__(*names)
-
-    def publish(self, *records: Record) -> None:
-        super().publish(*records)
-        self.records += map(copy.copy, records)
-
-
 @pytest.fixture
 def player(tmp_path):
-    """Ten minutes of two nodes and a job: a capture after three, a mark after five, a node lost after eight."""
-    cluster = RecordingCluster("node1", "node2")
-    began = cluster.now_ns
-    cluster.up()
-    cluster.gpus()
-    cluster.job("demo-ring", 8, per_node=4)
-    for minute in range(1, 11):
-        cluster.now_ns = began + minute * 60 * SECOND
-        cluster.up(*(["node1"] if minute > 8 else []))
-        if minute == 3:
-            cluster.publish(Finding(id="gpu_idle", severity="warning", confidence="likely",
-                                    text="a GPU of node2 idles", first_seen=cluster.now_ns))  # fmt: skip
-        if minute == 5:
-            cluster.publish(Mark(text="the loss went up"))
-        if minute == 8:
-            cluster.lose("node2")
-    session = named("night", tmp_path)
-    meta = Meta(cluster="h100-pod", created=began, parts=(RecorderRun(began=began, how="stopped"),))
-    writer.write_session(session, cluster.records, meta)
-    return Replay(session)
+    return Replay(write_night(tmp_path))
 
 
 async def wait_until_loaded(player: Replay, pilot: Pilot[None]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import difflib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core.control import CaptureRequest, new_capture
 from ...monitor import headless
@@ -36,6 +36,7 @@ from .lists import (
 )
 
 if TYPE_CHECKING:
+    from ...core.store import Store
     from ...runtime.console import Console
     from ...tui.snapshot import ScreenSnapshot
 
@@ -87,23 +88,27 @@ COMMANDS: Final[dict[str, LineCommand]] = {
     "help": LineCommand("[COMMAND]", "this list"),
     "quit": LineCommand("", "end recordings, disconnect and quit"),
 }
+#: Commands that need nodes.
+LIVE: Final = frozenset({"stacks", "diagnose", "cancel", "record", "mark", "reconnect", "wait"})
 #: Other words for them.
 ALIASES: Final = {"q": "quit", "exit": "quit", "?": "help", "h": "help", "hosts": "nodes", "hang": "verdict"}
 
 
 class CommandRunner:
-    """Carries out commands. `write` prints lines, `snapshot` returns the present state, `hold` pauses statements."""
+    """Carries out commands on what is shown. `write` prints lines, `hold` pauses statements.
+
+    `snapshot` returns the present state, `store` its records.
+    """
+
+    commands: Mapping[str, LineCommand] = {name: COMMANDS[name] for name in COMMANDS if name not in LIVE}
 
     def __init__(
-        self, console: Console, numbers: FindingNumbers, *, write: Callable[[Sequence[str]], object],
+        self, store: Callable[[], Store], numbers: FindingNumbers, *, write: Callable[[Sequence[str]], object],
         snapshot: Callable[[], ScreenSnapshot], hold: Callable[[bool], object],
     ) -> None:  # fmt: skip
-        self._console, self._numbers, self._write, self._snapshot, self._hold = console, numbers, write, snapshot, hold
+        self._store, self._numbers, self._write, self._snapshot, self._hold = store, numbers, write, snapshot, hold
         self._listing = Listing()
         self._rest: list[str] = []  # of the last list
-        self._capture: asyncio.Future[None] | None = None
-        self._progress_s = 0.0
-        self._is_warned = False  # that recordings run
         self.is_over = False
 
     async def run(self, line: str) -> None:
@@ -115,8 +120,8 @@ class CommandRunner:
         if not word:
             return
         try:
-            if word not in COMMANDS:
-                near = difflib.get_close_matches(word, COMMANDS, 1)
+            if word not in self.commands:
+                near = difflib.get_close_matches(word, self.commands, 1)
                 hint = f"did you mean {near[0]}?" if near else "help lists the commands"
                 raise CommandError(f"no command {clean(word)[:40]}; {hint}")
             if word in LISTS:
@@ -131,9 +136,7 @@ class CommandRunner:
             self._write([str(error)])
 
     def close(self) -> None:
-        """End the capture that runs."""
-        if self._capture is not None:
-            self._capture.cancel()
+        """End what runs."""
 
     # -- printing ------------------------------------------------------------------------------------------------------
 
@@ -162,11 +165,11 @@ class CommandRunner:
         return self._rest or ["no more lines"]
 
     def _help(self, text: str) -> Iterable[str]:
-        names = [ALIASES.get(text, text)] if text else COMMANDS
+        names = [ALIASES.get(text, text)] if text else self.commands
         for name in names:
-            if name not in COMMANDS:
+            if name not in self.commands:
                 raise CommandError(f"no command {clean(name)[:40]}; help lists the commands")
-            yield f"{name} {COMMANDS[name].arguments}".rstrip() + f": {COMMANDS[name].help}"
+            yield f"{name} {self.commands[name].arguments}".rstrip() + f": {self.commands[name].help}"
 
     def _status(self, text: str) -> Iterable[str]:
         frame = self._snapshot()
@@ -202,6 +205,41 @@ class CommandRunner:
     def _job(self, text: str) -> Iterable[str]:
         return job_lines(self._snapshot(), text)
 
+    def _verdict(self, text: str) -> Iterable[str]:
+        store = self._store()
+        texts = [*(crash_text(crash.verdict) for crash in crashes_of(store)), *map(verdict_text, verdicts(store))]
+        lines = [without_glyph(line) for part in texts for line in part.splitlines()]
+        return lines or ["no verdict yet; diagnose samples all ranks"]
+
+    def _pause(self, text: str) -> Iterable[str]:
+        self._hold(True)
+        return ["statements are held back; resume prints them"]
+
+    def _resume(self, text: str) -> None:
+        self._hold(False)
+
+    def _quit(self, text: str) -> Iterable[str]:
+        self.is_over = True
+        return []
+
+
+class LiveRunner(CommandRunner):
+    """Carries out commands on the nodes of a console, too."""
+
+    commands = COMMANDS
+
+    def __init__(self, console: Console, numbers: FindingNumbers, **options: Any) -> None:
+        super().__init__(lambda: console.store, numbers, **options)
+        self._console = console
+        self._capture: asyncio.Future[None] | None = None
+        self._progress_s = 0.0
+        self._is_warned = False  # that recordings run
+
+    def close(self) -> None:
+        """End the capture that runs."""
+        if self._capture is not None:
+            self._capture.cancel()
+
     # -- captures ------------------------------------------------------------------------------------------------------
 
     async def _stacks(self, text: str) -> None:
@@ -218,12 +256,6 @@ class CommandRunner:
         job_verdicts = await asyncio.to_thread(verdicts, self._console.store)
         self._console.findings.report("verdict", filter(None, map(verdict_finding, job_verdicts)))
         self._print(self._verdict(""))
-
-    def _verdict(self, text: str) -> Iterable[str]:
-        store = self._console.store
-        texts = [*(crash_text(crash.verdict) for crash in crashes_of(store)), *map(verdict_text, verdicts(store))]
-        lines = [without_glyph(line) for part in texts for line in part.splitlines()]
-        return lines or ["no verdict yet; diagnose samples all ranks"]
 
     async def _carry_out(self, order: CaptureRequest | Diagnosis, selection: CaptureSelection | None) -> None:
         if self._capture is not None:
@@ -291,13 +323,6 @@ class CommandRunner:
         self._write([f"connecting to {clean(text)}"])
         await self._console.fleet.reconnect(text)
 
-    def _pause(self, text: str) -> Iterable[str]:
-        self._hold(True)
-        return ["statements are held back; resume prints them"]
-
-    def _resume(self, text: str) -> None:
-        self._hold(False)
-
     async def _wait(self, text: str) -> None:
         try:
             limit_s = float(text or WAIT_S)
@@ -315,8 +340,7 @@ class CommandRunner:
         if running and not self._is_warned:
             self._is_warned = True
             return [f"recording {', '.join(map(clean, running))}; type quit again to end it and quit"]
-        self.is_over = True
-        return []
+        return super()._quit(text)
 
 
 def _number(text: str, command: str) -> int:
