@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input, TextArea
 
 from ..analysis.checks.result import CheckResult
 from ..config.diff import HostsFile
@@ -299,11 +300,18 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
             self.refresh_bindings()
 
     def _follow_cursor(self) -> None:
-        """Put the terminal's cursor on the line that is selected: screen readers and magnifiers follow it."""
+        """Put the terminal's cursor on what has the focus: screen readers and magnifiers follow it.
+
+        That is a line, a cell, where text is typed, or the beginning of the widget, or of its view if it is empty.
+        """
         focused = self.focused
-        place = focused.cursor_place if isinstance(focused, LineView) else None
-        if place is not None:
-            self.cursor_position = place
+        if focused is None:
+            return
+        if isinstance(focused, Input | TextArea):
+            self.cursor_position = focused.cursor_screen_offset
+        else:
+            place = focused.cursor_place if isinstance(focused, LineView) else None
+            self.cursor_position = place or (focused if focused.region else self.view).content_region.offset
 
     async def action_quit(self) -> None:
         """Quit; during a recording only at the second attempt."""

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -103,8 +103,8 @@ class LineSession:
             while not watching.done():
                 self._state_changes()
                 await self._carry_out_commands()
-                await asyncio.wait({watching, interrupted, self._input.arrival()}, timeout=REFRESH_S,
-                                   return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+                news: set[asyncio.Future[Any]] = {watching, interrupted, self._input.arrival()}
+                await asyncio.wait(news, timeout=REFRESH_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for target in self._targets:
                 target.runner.close()

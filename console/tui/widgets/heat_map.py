@@ -20,6 +20,7 @@ from rich.style import Style
 from textual import events
 from textual.color import Color
 from textual.filter import LineFilter
+from textual.geometry import Offset
 from textual.selection import Selection
 from textual.strip import Strip
 
@@ -256,6 +257,19 @@ class HeatMap(LineView):
 
     def action_bottom(self) -> None:
         self.stand(len(self.rows) - 1, self._gpu)
+
+    @property
+    def cursor_place(self) -> Offset | None:
+        """Where the cell under the cursor is on the screen; None if it is scrolled away."""
+        laid = self._plan
+        if not laid.lines or self._row >= len(self.rows):
+            return None
+        column, line = divmod(self._row, laid.lines)
+        first, last = self._visible()
+        if not first <= line < last:
+            return None
+        x = column * (laid.node_width + GAP) + laid.label + self._gpu * laid.cell
+        return self.content_region.offset + Offset(min(x, max(0, self.size.width - 1)), line - first)
 
     def _at(self, event: events.MouseEvent) -> tuple[int, int] | None:
         """Row and GPU position under the mouse; None outside of the nodes."""

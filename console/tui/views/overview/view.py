@@ -239,7 +239,7 @@ class OverviewView(View):
             self._heat_panel.head("GPU", (Span("no data yet", "muted"),), self._under_cursor(frame))
             return
         if not frame.gpus:
-            left = (Span("CPU util of the node", "muted"), Span(" %", "muted"), Span("   no GPU data", "muted"))
+            left = (Span("util %", "muted"), Span("   no GPU data", "muted"))
             self._heat_panel.head("CPU", left, self._under_cursor(frame))
             return
         sim = (Span(" "), Span(" SIM ", "badge-warning")) if frame.gpus.simulated else ()
