@@ -14,7 +14,8 @@ from ..fleet.deploy.binaries import CachedBinary
 
 #: Command → what `--json` prints: the schema of an object, or a description of the lines or the list.
 PRINTED: Final[dict[str, str]] = {
-    "serve": "gconsole.serve/1 (url, and acting_url with --allow-actions, each with a new token in it), on one line, as soon as it listens",
+    "serve": "gconsole.serve/1 (url, and acting_url with --allow-actions, each with a new token in it), on one line, "
+    "as soon as it listens",
     "api": "gconsole.api/1 (url, token if it is new, else access_file), on one line, as soon as it listens",
     "batch": "gconsole.report/1",
     "watch": "NDJSON: an event a line; with --test-rule gconsole.rule_test/1; with --install, --uninstall and --print "

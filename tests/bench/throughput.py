@@ -15,10 +15,12 @@ from rig import Rig
 
 from gconsole.config import load
 from gconsole.config.model import NodeConfig
+from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.node_link import NodeLink
+from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import Gap, Log
 from gconsole.transport.transport import Channel, Receiver
 from tests.bench.process_usage import CpuShare
@@ -38,7 +40,7 @@ SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S = 16, 15.0, 30.0
 def measure(quick: bool) -> Outcome:
     nodes, runs, measured_s = (64, 1, 6) if quick else (NODES, RUNS, MEASURED_S)
     agent_output = record_agent()
-    shares = [in_new_process(_share, agent_output, nodes, WARM_UP_S, measured_s) for _ in range(runs)]
+    shares = [in_new_process(replayed_share, agent_output, nodes, WARM_UP_S, measured_s) for _ in range(runs)]
     ssh_nodes, ssh_warm_up_s, ssh_measured_s = (4, 5.0, 6.0) if quick else (SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S)
     ssh_pct = share_over_ssh(ssh_nodes, ssh_warm_up_s, ssh_measured_s)
     records = sum(map(len, agent_output.seconds)) / len(agent_output.seconds)
@@ -103,14 +105,19 @@ class _LocalTransport:
         pass
 
 
-def _share(agent_output: AgentOutput, nodes: int, warm_up_s: int, measured_s: int) -> float:
-    """CPU of this process, in % of a core, with that many nodes sending."""
-    return asyncio.run(_listen_to_all(agent_output, nodes, warm_up_s, measured_s))
+def replayed_share(
+    agent_output: AgentOutput, nodes: int, warm_up_s: int, measured_s: int, *, has_findings: bool = False
+) -> float:
+    """CPU of this process, in % of a core, with that many nodes sending; also of the findings, if wanted."""
+    return asyncio.run(_listen_to_all(agent_output, nodes, warm_up_s, measured_s, has_findings=has_findings))
 
 
-async def _listen_to_all(agent_output: AgentOutput, nodes: int, warm_up_s: int, measured_s: int) -> float:
+async def _listen_to_all(
+    agent_output: AgentOutput, nodes: int, warm_up_s: int, measured_s: int, *, has_findings: bool
+) -> float:
     hub, store, offered = Hub(), Store(HISTORY_BYTES), Binaries()
     hub.subscribe(store.apply)
+    evaluating = asyncio.create_task(_evaluate(FindingTracker(hub, HealthConfig()))) if has_findings else None
     replayed_agents = [ReplayedAgent(agent_output, time.time_ns()) for _ in range(nodes)]
     transports = [_LocalTransport(replayed) for replayed in replayed_agents]
     links = [
@@ -134,10 +141,20 @@ async def _listen_to_all(agent_output: AgentOutput, nodes: int, warm_up_s: int, 
     await asyncio.sleep(measured_s)
     pct = 100 * (time.process_time() - used) / (time.perf_counter() - began)
     feeding.cancel()
+    if evaluating is not None:
+        evaluating.cancel()
     for link in links:
         await link.stop()
     _check(store, nodes)
     return pct
+
+
+async def _evaluate(findings: FindingTracker) -> None:
+    """Evaluate whenever it is due, as a console does."""
+    while True:
+        if findings.is_due:
+            await findings.evaluate()
+        await asyncio.sleep(0.1)
 
 
 def _all_ok(hub: Hub, links: list[NodeLink]) -> asyncio.Event:

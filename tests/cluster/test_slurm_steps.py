@@ -156,7 +156,7 @@ async def test_killed_task_ends_only_its_node_which_comes_back_over_a_step_of_it
 async def test_killed_srun_is_one_finding_and_no_record_is_lost_or_doubled(
     slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with watched(slurm, job, monkeypatch, agent_linger_s=60, agent_sample_interval_ms=200) as fleet:
+    async with watched(slurm, job, monkeypatch, agent_linger_s=60, agent_sample_interval_ms=500) as fleet:
         await fleet.sampled()
         for pid in sruns(slurm, job):
             os.kill(pid, signal.SIGKILL)
@@ -166,13 +166,30 @@ async def test_killed_srun_is_one_finding_and_no_record_is_lost_or_doubled(
         assert loss.text.startswith(f"step of slurm:{job}: srun ended with s")
         await fleet.until(lambda: all(fleet.state(node.name) == "ok" for node in slurm.nodes))
         last = len(fleet.records)
-        await fleet.until(lambda: len(fleet.records) > last + 50 * NODES)
+        await fleet.until(lambda: len(fleet.records) > last + 20 * NODES)
         assert [log.is_over for log in losses(fleet)] == [False, True]
         await fleet.until(lambda: len(steps(slurm, job)) == 1)
         for node in slurm.nodes:
             [seqs] = fleet.seqs(node.name).values()
             assert seqs == list(range(1, len(seqs) + 1)), node.name
             assert fleet.gaps(node.name) == []
+
+
+@pytest.mark.full
+async def test_cancelled_step_is_one_finding_with_the_reason_and_is_started_again(
+    slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(slurm, job, monkeypatch) as fleet:
+        await fleet.sampled()
+        [step] = steps(slurm, job)
+        slurm.ask("scancel", step)
+        await fleet.until(lambda: any(log.is_over for log in losses(fleet)))
+        await fleet.until(lambda: all(fleet.history(node.name)[-2:] == ["lost", "ok"] for node in slurm.nodes))
+        cancelled, back = losses(fleet)
+        assert f"*** STEP {step} ON node01 CANCELLED" in cancelled.text
+        assert back.text == f"slurm:{job}: connected again"
+        [again] = steps(slurm, job)
+        assert again != step
 
 
 @pytest.mark.full

@@ -9,6 +9,7 @@ import asyncio
 import binascii
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -40,6 +41,8 @@ _MAX_QUEUED = 2 << 20
 #: Bytes before a hello, and of the last words of srun.
 _MAX_GREETING, _MAX_WORDS = 1 << 20, 8192
 _MARK = b"="
+#: srun labels this line as that of a task.
+_CANCELLED = re.compile(rb"slurmstepd\S*: error: \*\*\* (STEP|JOB) ")
 
 
 class Greeting(Protocol):
@@ -110,6 +113,7 @@ class StepConnection:
         self._is_closed = False
         self._output, self._errors = LabelledLines(), LabelledLines()
         self._words = ""  # of srun itself
+        self._cancelled = ""  # what slurmstepd said of the end of the step
         self._pending: dict[int, _Task] = {}  # their output waits to be decoded
         self._timer: asyncio.Handle | None = None
         self._is_paused = False
@@ -243,6 +247,8 @@ class StepConnection:
                 task = self._task(number)
                 if task is not None:
                     task.greeting.add_error(line + b"\n")
+                    if _CANCELLED.match(line):
+                        self._cancelled = line.decode("utf-8", "replace")
                 elif number is None:
                     self._read_own(line.decode("utf-8", "replace"))
         except ValueError:
@@ -281,7 +287,8 @@ class StepConnection:
 
     def _last_words(self) -> str:
         lines = [line.strip() for line in self._words.splitlines() if line.strip() and "cpu binding" not in line]
-        return f" ({printable(lines[-1][:300])})" if lines else ""
+        words = self._cancelled or (lines[-1] if lines else "")
+        return f" ({printable(words[:300])})" if words else ""
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
