@@ -39,6 +39,7 @@ from .node_inputs import NODE_INPUTS
 from .places import folder_with, in_this_process, scratch
 from .process_inputs import PROCESS_INPUTS
 from .sent_session import parquet_seeds, read_parquet
+from .step_input import read_step, step_seeds
 
 TESTS = Path(__file__).parents[1]
 FLIGHT = TESTS / "unit/comms/recorded"
@@ -370,6 +371,7 @@ TARGETS = {
     for target in (
         Target("wire", "wire frames, both sides", read_wire, _wire_seeds),
         Target("gateway", "frames of a gateway, both sides", read_gateway, _gateway_seeds),
+        Target("step", "output of srun with labels", read_step, step_seeds),
         Target("link", "a node's bytes through link, hub, store and recorder", read_link, _link_seeds),
         Target("record", "one record", read_record, _one_of_each_kind, most=16_384),
         Target("py-spy", "output of py-spy and pystack, parsed by the agent", read_pyspy, _pyspy_seeds, most=16_384),

@@ -19,6 +19,8 @@ from .connection import StepConnection, TaskLaunch
 
 #: Seconds in which nodes ask for one step: all nodes of a job ask at once.
 GATHER_S = 0.3
+#: Nodes of one step: what is for one of them is sent to all.
+MAX_NODES = 256
 
 
 class Step:
@@ -82,7 +84,8 @@ class StepTransport:
             self._leave(step, node.name)
         launch = self._launch(node)
         for step in self._connections:
-            if step.is_gathering and (step.job, step.launch.command) == (node.engine.job, launch.command):
+            is_alike = (step.job, step.launch.command) == (node.engine.job, launch.command)
+            if is_alike and step.is_gathering and len(step.nodes) < MAX_NODES:
                 step.nodes.append(node.name)
                 self._step_of[node.name] = step
                 return step
