@@ -13,7 +13,7 @@ from .transport import Channel, Receiver
 
 #: Error texts of srun and kubectl, the error type, and what to try.
 _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
-    (r"Invalid job id|already completing or completed|Job (has )?expired", errors.JobEnded,
+    (r"Invalid job id|already completing or completed|[Jj]ob (\S+ )?(has )?expired", errors.JobEnded,
      "squeue --me lists yours"),
     (r"\(NotFound\)|container not found|completed pod|is not running", errors.JobEnded,
      "kubectl get pods lists them"),

@@ -249,3 +249,22 @@ def test_srun_as_command_of_a_gateway_reaches_the_nodes(rig: Rig, slurm: Slurm, 
     assert {run.node(node.name)["hostname"] for node in nodes} == {node.name for node in nodes}
     assert {run.node(node.name)["via"] for node in nodes} == {login.address}
     assert [node.logins() for node in nodes] == [0] * len(nodes)
+
+
+@pytest.mark.full
+async def test_end_of_the_job_is_one_finding_and_final_for_all_nodes(
+    slurm: Slurm, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # the last one: no test after it has the job
+    async with watched(slurm, job, monkeypatch) as fleet:
+        await fleet.sampled()
+        slurm.ask("scancel", job)
+        names = {node.name for node in slurm.nodes}
+
+        def ended() -> set[str]:
+            return {name for name, state in failures(fleet) if state.error and state.error.name == "job_ended"}
+
+        await fleet.until(lambda: ended() == names)
+        assert {log.subject for log in losses(fleet)} == {f"slurm:{job}"}
+        cancelled, final = losses(fleet)
+        assert "CANCELLED" in cancelled.text
+        assert final.text.startswith(f"step of slurm:{job}: scheduler: ")

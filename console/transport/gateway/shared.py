@@ -74,7 +74,7 @@ class SharedConnection(Generic[C]):
         return connection
 
     def _on_lost(self, error: errors.FleetError) -> None:
-        if self.failure is None:
+        if self.failure is None or (self.failure.retry and not error.retry):
             self._report(self.name, error)
         self.failure = error
         error.was_away = True  # its nodes connect again as soon as it is there

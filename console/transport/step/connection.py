@@ -36,11 +36,14 @@ _LATE_S = PING_S + 1.0
 SILENT_S = 8.0
 #: Seconds from the end of a task to that of its node, unless srun ends in this time: then that is the reason.
 TASK_END_S = 0.5
+#: Seconds that Slurm may take to end a step that was cancelled, or whose job was (KillWait, and a little).
+CANCEL_S = 40.0
 #: Bytes of output of a task that wait to be decoded: more than the windows of its streams allow.
 _MAX_QUEUED = 2 << 20
 #: Bytes before a hello, and of the last words of srun.
 _MAX_GREETING, _MAX_WORDS = 1 << 20, 8192
 _MARK = b"="
+_TRY = "it is started again; `squeue --steps` lists the steps"
 #: srun labels this line as that of a task.
 _CANCELLED = re.compile(rb"slurmstepd\S*: error: \*\*\* (STEP|JOB) ")
 
@@ -114,6 +117,7 @@ class StepConnection:
         self._output, self._errors = LabelledLines(), LabelledLines()
         self._words = ""  # of srun itself
         self._cancelled = ""  # what slurmstepd said of the end of the step
+        self._cancelled_at: float | None = None  # monotonic
         self._pending: dict[int, _Task] = {}  # their output waits to be decoded
         self._timer: asyncio.Handle | None = None
         self._is_paused = False
@@ -249,6 +253,7 @@ class StepConnection:
                     task.greeting.add_error(line + b"\n")
                     if _CANCELLED.match(line):
                         self._cancelled = line.decode("utf-8", "replace")
+                        self._cancelled_at = self._cancelled_at or time.monotonic()
                 elif number is None:
                     self._read_own(line.decode("utf-8", "replace"))
         except ValueError:
@@ -283,7 +288,8 @@ class StepConnection:
                 self._task_ended(end)
         why = f"srun ended with signal {-exit_status}" if exit_status and exit_status < 0 else (
             f"srun ended with status {exit_status}")  # fmt: skip
-        self._fail(lost(self.name, why + self._last_words()))
+        why += self._last_words()
+        self._fail(lost(self.name, why) if self._first_end.done() else errors.GatewayLost(why, _TRY))
 
     def _last_words(self) -> str:
         lines = [line.strip() for line in self._words.splitlines() if line.strip() and "cpu binding" not in line]
@@ -330,6 +336,9 @@ class StepConnection:
         """A task has ended, and srun has not: its node has lost its agent."""
         task = self._task(end.number)
         if self._is_closed or task is None:
+            return
+        if self._cancelled_at is not None and time.monotonic() - self._cancelled_at < CANCEL_S:
+            asyncio.get_running_loop().call_later(TASK_END_S, self._task_ended, end)  # srun ends, too
             return
         if task.node:
             error: errors.FleetError = errors.Lost(
@@ -390,7 +399,7 @@ class StepConnection:
 
 def lost(name: str, why: str) -> errors.GatewayLost:
     """The failure of all nodes of a step that has ended."""
-    return errors.GatewayLost(f"step of {name}: {why}", "it is started again; `squeue --steps` lists the steps")
+    return errors.GatewayLost(f"step of {name}: {why}", _TRY)
 
 
 def _set_failure(future: asyncio.Future[Any], error: errors.FleetError) -> None:

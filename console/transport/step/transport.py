@@ -147,9 +147,10 @@ class StepTransport:
         return connection
 
     async def answers(self, node: NodeConfig) -> bool | None:
-        """Whether the node's step is there; whether the node answers, only Slurm could find out."""
+        """Whether the node's step is there, or will never be; whether the node answers, only Slurm could find out."""
         step = self._step_of.get(node.name)
-        return step is None or self._connections[step].failure is None
+        failure = self._connections[step].failure if step is not None else None
+        return failure is None or not failure.retry
 
     def forget_refused_prompts(self) -> None:
         """Try steps with a final failure again."""

@@ -15,6 +15,7 @@ from gconsole.transport import errors
 from gconsole.transport.gateway import frames
 from gconsole.transport.gateway.frames import Kind
 from gconsole.transport.gateway.streams import NodeChannel
+from gconsole.transport.step import connection
 from gconsole.transport.step.connection import _MAX_QUEUED, StepConnection
 from gconsole.transport.step.labels import EndedTask, LabelledLines, ended_tasks, exit_status
 from gconsole_remote.gateway import frames as remote_frames
@@ -191,6 +192,20 @@ def test_srun_that_ends_is_reported_once_with_its_reason_and_ends_all_streams() 
         "step of slurm:7: srun ended with signal 9 (slurmstepd: error: *** STEP 7.1 CANCELLED ***)"
     ]
     assert [receiver.ended for receiver in step.receivers] == [(None, step.lost[0])] * 3
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_ends_of_tasks_of_a_cancelled_step_wait_for_srun(monkeypatch: pytest.MonkeyPatch, is_cancelled: bool) -> None:
+    monkeypatch.setattr(connection, "TASK_END_S", 0.0)
+
+    def act(step: PlainStep) -> None:
+        if is_cancelled:
+            step.connection.on_error_bytes(b"0: slurmstepd-node1: error: *** STEP 7.1 ON node1 CANCELLED AT now ***\n")
+        step.connection.on_error_bytes(b"srun: error: node2: task 1: Killed\n")
+
+    step = with_step(act)
+    assert step.ended() == [False, not is_cancelled, False]
+    assert step.lost == []
 
 
 def test_line_without_end_ends_the_step() -> None:
