@@ -47,7 +47,7 @@ def is_possible(procfs: "ProcFs", pid: int, version: "PythonVersion") -> bool:
 def execute(pid: int, source: bytes, wait_s: float, limit: int) -> bytes:
     """What `source` has written into the file whose path is its variable RESULT. Raises RequestError."""
     name = "gconsole-eval-%s" % uuid.uuid4().hex
-    user = None
+    user, word = None, ""
     try:
         user = RightsOf.of_process(ProcFs(), pid)
         status, out, err = commands.run_apart(
@@ -58,11 +58,12 @@ def execute(pid: int, source: bytes, wait_s: float, limit: int) -> bytes:
         word, text = as_fields(answer, 2)
         word, text = as_text(word, MAX_PROBLEM), as_text(text, limit)
     except (commands.CommandTimeout, commands.OutputTooLong) as error:
-        if user is not None:
-            user.call(lambda: _remove(name))
         raise RequestError("eval_failed", "sys.remote_exec: %s" % error)
     except (KeyError, OSError, ValueError) as error:
         raise RequestError("eval_failed", "sys.remote_exec cannot be used: %s" % error)
+    finally:
+        if user is not None and not word:  # it was killed
+            user.call(lambda: _remove(name))
     if word == remote_exec_program.DONE:
         return text.encode("utf-8")
     raise _problem(pid, word, printable(text, MAX_PROBLEM) or "exit status %s" % status, wait_s)

@@ -170,18 +170,23 @@ def test_refusal_of_python_is_an_error_with_its_reason(
     assert "ptrace_scope" in problem.try_ or name != "no_permission"
 
 
-def test_killed_program_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, agent_of_3_14: None) -> None:
+@pytest.mark.parametrize("ends_by", ["timeout", "signal"])
+def test_killed_program_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, agent_of_3_14: None, left: list[Path], ends_by: str
+) -> None:
     made = []
 
-    def killed(name: str, timeout_s: float, **options: Any) -> None:
+    def killed(name: str, timeout_s: float, **options: Any) -> tuple[int, bytes, bytes]:
         given = options["given"].decode().rsplit("main(", 1)[1]
         folder = Path(remote_exec_program.make_folder(given.split("'")[1]))
         (folder / "payload.py").write_text("")
         made.append(folder)
-        raise commands.CommandTimeout("timed out")
+        if ends_by == "timeout":
+            raise commands.CommandTimeout("timed out")
+        return -9, b"", b""
 
     monkeypatch.setattr(commands, "run_apart", killed)
-    with pytest.raises(RequestError, match="timed out"):
+    with pytest.raises(RequestError, match="timed out" if ends_by == "timeout" else "exit status -9"):
         remote_exec.execute(os.getpid(), b"pass", 1.0, 100)
     assert made and not made[0].exists()
 
