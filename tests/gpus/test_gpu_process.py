@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 from nvml import scenarios
-from nvml.library import Scenario, load
+from nvml.library import Scenario, folder, load
 
 from gconsole_remote.agent import doctor, gpu_process, release, sampler_thread
 from gconsole_remote.agent.gpu_process import GpuProcess
 from gconsole_remote.agent.sampler_thread import SamplerThread
+from gconsole_remote.nvml import call
 from gconsole_remote.samplers.base import Context, Unavailable
 
 DEADLINE_S = 60.0
@@ -69,6 +70,7 @@ class FakeAgent:
 def started(tmp_path, monkeypatch):
     """`started(lines)`: a running GPU process over that scenario, with short deadlines."""
     load()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder()))  # where the agent looks for it before it starts a process
     for module, name, value in ((gpu_process, "SLOW_S", 0.3), (gpu_process, "STUCK_S", 0.6),
                                 (gpu_process, "PROVEN_S", 1.0),
                                 (sampler_thread, "HUNG_S", 0.5), (sampler_thread, "HUNG_INTERVALS", 1),
@@ -217,6 +219,7 @@ def test_rank_of_the_process_sampler_reaches_the_child(started, monkeypatch):
 
 def test_refusal_that_arrives_just_after_the_wait_for_it_is_no_crash(tmp_path, monkeypatch):
     load()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder()))
     monkeypatch.setenv(
         "NVML_SCENARIO",
         str(Scenario(tmp_path / "scenario", scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}).path),
@@ -295,3 +298,14 @@ def test_line_that_a_crash_interrupts_is_no_record():
 
     assert agent.posted == [("gpu", {"index": 0})]
     assert "Segmentation fault" in "".join(process._crash)
+
+
+def test_node_without_the_library_starts_no_process_and_says_so(monkeypatch, tmp_path):
+    context = Context()
+    context.sys = str(tmp_path / "sys")
+    sampler = GpuProcess(context, FakeAgent())
+    monkeypatch.setattr(call, "is_installed", lambda: False)
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process was started"))
+    with pytest.raises(Unavailable) as refused:
+        sampler.start()
+    assert refused.value.name == "gpu_no_driver"
