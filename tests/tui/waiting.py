@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from gconsole.tui.app import ConsoleApp
 
-DEADLINE_S = 8.0
+DEADLINE_S = 90.0
 #: Seconds between two checks: each paints the screen, 10 ms of CPU time.
 POLL_S = 0.02
 
