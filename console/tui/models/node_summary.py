@@ -96,11 +96,11 @@ def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> No
 
 
 def error_phrase(state: NodeState) -> str:
-    """Name and text of a node's error, e.g. "auth: the key was refused"; empty without an error."""
+    """Name and text of an error, e.g. "auth: the key was refused"; the text alone if it has the name; or empty."""
     if state.error is None:
         return ""
     words, text = clean(state.error.name).replace("_", " "), clean(state.error.text)
-    return text if state.state == "lost" or text.lower().startswith(words.lower()) else f"{words}: {text}"
+    return text if state.state == "lost" or words.lower() in text.lower() else f"{words}: {text}"
 
 
 @lru_cache(64)
