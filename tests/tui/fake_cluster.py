@@ -98,7 +98,9 @@ class FakeEvaluator:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.allowed: set[str] = set()
-        self.answer: Evaluated | Failure = Evaluated("value", "bool", "True\nsecond line", "train.py:3 main", 0.2)
+        self.answer: Evaluated | Failure = Evaluated(
+            "value", "bool", "True\nsecond line", "train.py:3 main", "gdb", 0.2
+        )
         self._cluster = cluster
 
     def allows(self, node: str) -> bool:
