@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Processes, and open files of one, that are examined.
 MOST_PROCESSES, _MOST_FILES = 512, 4096
+#: Bytes. No device has so much memory.
+_MOST_MEMORY = 1 << 50
 _DEVICES = ("/dev/dri/renderD", "/dev/accel", "/dev/vfio/", "/dev/hl")
 #: Memory of the device itself in fdinfo: `drm-total-vram0: 4 MiB` (drm-usage-stats.rst; `memory` in older kernels).
 _MEMORY = re.compile(r"^drm-(?:total|memory)-(?:vram|local)[0-9]*:\s*([0-9]{1,15})(?: (KiB|MiB))?$", re.M)
@@ -71,7 +73,9 @@ def parse_fdinfo(text: str) -> "tuple[str, int | None]":
     sizes = {}
     for match in _MEMORY.finditer(text[:16384]):
         name = match.group(0).partition(":")[0].split("-")
-        sizes[name[1], name[2]] = int(match.group(1)) * _UNITS[match.group(2) or ""]
+        size = int(match.group(1)) * _UNITS[match.group(2) or ""]
+        if size < _MOST_MEMORY:
+            sizes[name[1], name[2]] = size
     kind = "total" if any(kind == "total" for kind, _ in sizes) else "memory"
     values = [size for (of, _), size in sizes.items() if of == kind]
     return (client.group(1) if client else ""), (sum(values) if values else None)

@@ -12,6 +12,7 @@ from accelerator_trees import AMD, FDINFO, GAUDI, GIB, I915, TPU, XE, kfd_files
 from fake_proc import check
 
 from gconsole_remote.accelerators.devices import kfd_nodes, sysfs_gpus
+from gconsole_remote.accelerators.users import parse_fdinfo
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.sysfs_gpus import SysfsGpuSampler
 from gconsole_remote.samplers.topology import TopologySampler
@@ -287,3 +288,8 @@ def test_garbage_in_every_file_raises_nothing_and_every_record_is_valid(tmp_path
         records(sampler, 100.0 * turn)
         for kind, fields in TopologySampler(sampler.context, of=("nic",), accelerators=gpus).tick(1.0):
             check(kind, fields)
+
+
+def test_impossible_memory_of_an_open_file_is_unknown():
+    assert parse_fdinfo("drm-client-id:\t3\ndrm-total-vram0:\t999999999999999 MiB\n") == ("3", None)
+    assert parse_fdinfo("drm-total-vram0:\t4 KiB\ndrm-memory-vram0:\t9 KiB\n") == ("", 4096)
