@@ -137,7 +137,6 @@ def test_named_cluster_is_read_from_the_configuration_folder(tmp_path: Path, mon
         (["bacth", "a.toml"], "no command bacth; did you mean gconsole batch?"),
         (["a.toml", "./a.toml"], "./a.toml is named twice"),
         (["a.toml", "b.toml", "c.toml"], "c.toml:1"),
-        (["--linear", "a.toml", "d.toml"], "one TARGET"),
     ],
 )
 def test_several_targets_that_are_wrong_are_all_reported(
