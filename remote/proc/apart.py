@@ -5,7 +5,6 @@ answers with a list, whose values the caller checks. Processes of the agent's ow
 """
 
 import os
-import time
 
 from . import limited
 from .procfs import ProcFs
@@ -101,14 +100,14 @@ def read_each(
             results[pid] = function(procfs, pid)
         except (OSError, ValueError) as error:
             results[pid] = error
-    deadline = time.monotonic() + ALL_S
+    limit = limited.TimeLimit(ALL_S)
     groups = sorted(users.values(), key=len, reverse=True)
     for own in groups[:MOST_USERS]:
-        _read_of_users(procfs, {pid: files[pid] for pid in own}, function, results, deadline)
+        _read_of_users(procfs, {pid: files[pid] for pid in own}, function, results, limit)
     shared = [pid for own in groups[MOST_USERS:] for pid in own]
     for start in range(0, len(shared), BATCH):
         batch = {pid: files[pid] for pid in shared[start : start + BATCH]}
-        _read_of_users(procfs, batch, function, results, deadline)
+        _read_of_users(procfs, batch, function, results, limit)
     return results
 
 
@@ -125,15 +124,15 @@ def _read_of_users(
     names: "dict[int, Sequence[str]]",
     function: "Callable[[ProcFs, int], Any]",
     results: "dict[int, Any]",
-    deadline: float,
+    limit: "limited.TimeLimit",
 ) -> None:
     problem: "ValueError | None" = None
     pids = list(names)
     for start in range(0, len(pids), BATCH):
         batch = pids[start : start + BATCH]
         answers: "list[Any]" = []
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
+        own = limited.TimeLimit(min(CHILD_S, limit.left_s))
+        if not limit.left_s:
             problem = problem or ValueError("other processes took %d s" % ALL_S)
         if problem is None:
             files = OpenedFiles(procfs)
@@ -143,13 +142,14 @@ def _read_of_users(
                 answers = limited.call(
                     lambda: [answer_of(function, files, pid) for pid in batch],  # noqa: B023
                     files.descriptors,
-                    min(CHILD_S, left_s),
+                    own,
                 )
                 if len(answers) != len(batch):
                     raise ValueError("invalid answer")
             except ValueError as error:
                 problem = error  # the others of this user are not read either: they may take as long
             finally:
+                limit.left_s = max(0.0, limit.left_s - (min(CHILD_S, limit.left_s) - own.left_s))
                 files.close()
         for pid, answer in zip(batch, answers if problem is None else [None] * len(batch)):  # noqa: B905 - Python 3.6
             results[pid] = problem or value_of(answer)

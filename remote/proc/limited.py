@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 
+from .starvation import run_delay_s
 from .user_files import RightsOf, prepare
 
 TYPE_CHECKING = False
@@ -26,6 +27,9 @@ SMALL = 1 << 19
 MOST_MEMORY, MOST_CPU_S, MOST_S = 256 << 20, 5, 30
 #: Bytes that a child may answer.
 MOST_RESULT = 64 << 20
+#: Seconds between two looks at whether a child got a CPU, and those that each of them counts at least: the agent waits
+#: for five times as long as a child may run at most.
+_SLICE_S, _LEAST_S = 0.25, 0.05
 #: Seconds beyond its deadline that a child may take to notice it.
 GRACE_S = 0.5
 #: Seconds without input after which a child of `Parsers` ends, and of its life, after which another one takes over.
@@ -54,28 +58,56 @@ def parse(kind: "type[Parsed]", parser: "Callable[[bytes], Parsed]", data: bytes
     return _restored(kind, _answer_to(lambda: vars(parser(data)), ()))
 
 
-def call(function: "Callable[[], list[Any]]", kept: "Iterable[int]" = (), most_s: float = MOST_S) -> "list[Any]":
+class TimeLimit(object):
+    """Seconds that children have for their answers, without those in which they got no CPU, or the machine stood still.
+
+    Else a healthy process on a busy node would be reported as one that cannot be read.
+    """
+
+    def __init__(self, left_s: float) -> None:
+        self.left_s = left_s
+
+    def wait(self, pid: int, fd: int) -> None:
+        """Wait until an answer of a child can be read. Raises OSError when the time is over."""
+        poller = select.poll()
+        poller.register(fd, select.POLLIN)
+        task = "/proc/%d" % pid
+        delayed_s = None  # type: float | None
+        while True:
+            slice_s = max(0.0, min(_SLICE_S, self.left_s))
+            if poller.poll(1000 * slice_s):
+                return
+            if not self.left_s:
+                raise OSError("no answer")
+            before_s, delayed_s = delayed_s, run_delay_s(task)
+            starved_s = delayed_s - (0.0 if before_s is None else before_s)
+            self.left_s = max(0.0, self.left_s - max(_LEAST_S, slice_s - starved_s))
+
+
+def call(
+    function: "Callable[[], list[Any]]", kept: "Iterable[int]" = (), limit: "TimeLimit | None" = None
+) -> "list[Any]":
     """The list that a function returns, as JSON has it, run in such a child, which keeps these open descriptors.
 
     Whatever it read may have taken over the child: the caller checks every value. Raises ValueError.
     """
-    values = _values(_answer_to(function, kept, most_s))
+    values = _values(_answer_to(function, kept, limit))
     if not isinstance(values, list):
         raise ValueError("invalid answer")
     return values
 
 
-def _answer_to(function: "Callable[[], Any]", kept: "Iterable[int]", most_s: float = MOST_S) -> bytes:
+def _answer_to(function: "Callable[[], Any]", kept: "Iterable[int]", limit: "TimeLimit | None" = None) -> bytes:
     prepare()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         _run(function, writer, kept)
     os.close(writer)
-    deadline, made, size = time.monotonic() + most_s, [], 0
+    limit, made, size = limit or TimeLimit(MOST_S), [], 0
     try:
         while size <= MOST_RESULT:
-            _wait(reader, select.POLLIN, deadline)
+            limit.wait(pid, reader)
             part = os.read(reader, 1 << 16)
             if not part:
                 break
@@ -85,7 +117,8 @@ def _answer_to(function: "Callable[[], Any]", kept: "Iterable[int]", most_s: flo
         size = MOST_RESULT + 1  # it neither answers nor ends
     finally:
         os.close(reader)
-    if _status_of(pid, 0.0 if size > MOST_RESULT else GRACE_S) != 0:
+    is_too_long = size > MOST_RESULT
+    if _status_of(pid, 0.0 if is_too_long else GRACE_S) != 0 or is_too_long:
         raise ValueError(_EXCEEDED)
     return b"".join(made)
 

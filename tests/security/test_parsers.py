@@ -98,3 +98,39 @@ def test_wait_for_a_busy_child_ends_at_the_deadline(monkeypatch: pytest.MonkeyPa
         parsers.parse("a", pid_of, SimpleNamespace, b"", time.monotonic() + 0.1)
     thread.join()
     parsers.close()
+
+
+def slow(seconds: float) -> Callable[[], list[float]]:
+    def run() -> list[float]:
+        time.sleep(seconds)
+        return [seconds]
+
+    return run
+
+
+def test_time_in_which_a_child_waits_for_a_cpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = limited.TimeLimit(0.3)
+    with pytest.raises(ValueError, match="of memory or"):
+        limited.call(slow(30.0), (), limit)
+    assert limit.left_s == 0.0
+    began = time.monotonic()
+    monkeypatch.setattr(limited, "run_delay_s", lambda task: time.monotonic() - began)
+    assert limited.call(slow(0.6), (), limited.TimeLimit(0.3)) == [0.6]
+    with pytest.raises(ValueError, match="of memory or"):
+        limited.call(slow(60.0), (), limited.TimeLimit(0.2))
+
+
+def test_standstill_of_the_machine_ends_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monotonic clock goes on while a virtual machine stands still."""
+    clock, ahead_s = time.monotonic, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + ahead_s)
+
+    def stands_still() -> None:
+        nonlocal ahead_s
+        time.sleep(0.2)
+        ahead_s = 60.0
+
+    thread = threading.Thread(target=stands_still)
+    thread.start()
+    assert limited.call(slow(0.5), (), limited.TimeLimit(5.0)) == [0.5]
+    thread.join()

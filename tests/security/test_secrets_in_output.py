@@ -102,7 +102,7 @@ def test_secrets_are_in_no_output(outputs: dict[str, str]) -> None:
 
 
 #: Modules of the command line that print texts of their own, in which a word such as `token` names an option.
-OWN_TEXTS = {"config.py", "main.py", "serve.py", "terminal.py"}
+OWN_TEXTS = {"api.py", "config.py", "main.py", "serve.py", "terminal.py"}
 
 
 def test_commands_print_data_only_through_the_redacting_function() -> None:

@@ -183,7 +183,7 @@ class TestNodes:
         for name in cluster.names:
             cluster.fail(name, "refused", f"{name} refused the connection on port 22", f"is sshd running on {name}?")
         output = nodes_of(cluster)
-        assert "✖ node[1-8]  refused: NODE refused the connection on port 22" in output
+        assert "✖ node[1-8]  NODE refused the connection on port 22" in output
         assert "try is sshd running on NODE?" in output
         assert output.count("✖ node") == 1
 

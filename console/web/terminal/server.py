@@ -118,8 +118,7 @@ class ConsoleServer:
         count = "1 browser is" if self._limit == 1 else f"{self._limit} browsers are"
         head = f"{count} connected, which is the limit."
         text = (
-            "Close one of the windows (or leave its screen with q), then try again.\n"
-            "To admit more, restart with --visitors."
+            "Close one of the windows (or leave its screen with q), then try again.\nFor more, restart with --visitors."
         )
         return _html(request, "words.html", 409, title=self._title, head=head, text=text, again="Try again")
 
