@@ -3,7 +3,6 @@
 import collections
 import ctypes
 import re
-import threading
 
 from . import xids
 
@@ -15,7 +14,8 @@ if TYPE_CHECKING:
     GpuIdentity = tuple[int, str, "str | None"]  # (index, uuid, pci_bus_id)
 
 XID_CRITICAL_ERROR = 0x8  # nvml.h, nvmlEventTypeXidCriticalError
-WAIT_MS = 1000
+#: Milliseconds to wait for an event where there is none, and events of one tick.
+WAIT_MS, MOST_EVENTS = 1, 256
 _TIMEOUT = 10  # nvml.h, NVML_ERROR_TIMEOUT
 #: Seconds. Event set and kernel log report the same XID within this time.
 SAME_XID_S = 5.0
@@ -32,17 +32,16 @@ REASONS = {
 
 
 class XidListener(object):
-    """Waits for the driver's XID events on its own thread."""
+    """Takes the driver's XID events, which its event set keeps until they are asked for, once a tick.
+
+    A thread that waits for them would cost more: it wakes up for each of its time limits.
+    """
 
     def __init__(self, nvml: "Any") -> None:
         self._nvml = nvml
         self._set: "Any" = None
-        self._thread: "threading.Thread | None" = None
         self._registered: "dict[int | None, str]" = {}  # address of the handle: uuid
-        self._events: "list[tuple[str | None, int]]" = []  # (uuid, XID)
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self.failure: "str | None" = None  # the driver's error while waiting fails
+        self.failure: "str | None" = None  # the driver's error while asking fails
 
     def start(self, devices: "Iterable[tuple[str, Any]]") -> "dict[str, str]":
         """Register these (uuid, handle); returns {uuid: reason} of those that cannot be registered."""
@@ -60,46 +59,30 @@ class XidListener(object):
                 self._registered[_address(handle)] = uuid
             except nvml.NVMLError as error:
                 refused[uuid] = str(error)
-        if self._registered:
-            self._thread = threading.Thread(target=self._run, name="gconsole-xid", daemon=True)
-            self._thread.start()
         return refused
 
-    def drain(self) -> "list[tuple[str | None, int]]":
+    def poll(self) -> "list[tuple[str | None, int]]":
         """The (uuid or None, XID) since the last call."""
-        if not self._events:
-            return []
-        with self._lock:
-            events, self._events = self._events, []
+        events: "list[tuple[str | None, int]]" = []
+        nvml = self._nvml
+        for _ in range(MOST_EVENTS if self._registered else 0):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, WAIT_MS)
+            except nvml.NVMLError as error:  # a lost GPU fails every call; the others still report
+                self.failure = None if getattr(error, "value", None) == _TIMEOUT else str(error)
+                break
+            self.failure = None
+            if event.eventType & XID_CRITICAL_ERROR:
+                events.append((self._registered.get(_address(event.device)), event.eventData))
         return events
 
     def stop(self) -> None:
-        """End the thread and free the event set."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(2.0 * WAIT_MS / 1000.0)
+        """Free the event set."""
         if self._set is not None:
             try:
                 self._nvml.nvmlEventSetFree(self._set)
             except self._nvml.NVMLError:
                 pass  # the driver frees it with the process
-
-    def _run(self) -> None:
-        nvml = self._nvml
-        while not self._stop.is_set():
-            try:
-                event = nvml.nvmlEventSetWait_v2(self._set, WAIT_MS)
-            except nvml.NVMLError as error:
-                if getattr(error, "value", None) == _TIMEOUT:
-                    self.failure = None
-                else:
-                    self.failure = str(error)
-                    self._stop.wait(WAIT_MS / 1000.0)  # a lost GPU fails every wait; the others still report
-                continue
-            self.failure = None
-            if event.eventType & XID_CRITICAL_ERROR:
-                with self._lock:
-                    self._events.append((self._registered.get(_address(event.device)), event.eventData))
 
 
 def _address(handle: "Any") -> "int | None":

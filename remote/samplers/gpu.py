@@ -179,7 +179,7 @@ class GpuSampler(Sampler):
         facts.sort(key=_info_first)
         for fact in facts:
             yield fact
-        for event in self._xids.fold(now, xids_in(self._kernel_log.messages()), self._xid_watch.drain()):
+        for event in self._xids.fold(now, xids_in(self._kernel_log.messages()), self._xid_watch.poll()):
             yield "gpu_event", event
 
     def _sample_digests(self) -> None:

@@ -16,7 +16,6 @@ def watch(tmp_path, monkeypatch):
     from started_sampler import StartedSampler
 
     load()
-    monkeypatch.setattr("gconsole_remote.nvml.events.WAIT_MS", 20)
     started = []
 
     def start(lines, **parts):
