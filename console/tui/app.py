@@ -264,7 +264,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
                 bar.show(*lines[number])
 
     def permits(self, call: str) -> bool:
-        """Whether whoever sits at this screen may run the action."""
+        """Whether the user of this screen may run the action."""
         return True
 
     def show_view(self, name: str) -> None:

@@ -131,7 +131,8 @@ def _read_of_users(
     for start in range(0, len(pids), BATCH):
         batch = pids[start : start + BATCH]
         answers: "list[Any]" = []
-        own = limited.TimeLimit(min(CHILD_S, limit.left_s))
+        most_s = min(CHILD_S, limit.left_s)
+        own = limited.TimeLimit(most_s)
         if not limit.left_s:
             problem = problem or ValueError("other processes took %d s" % ALL_S)
         if problem is None:
@@ -149,7 +150,7 @@ def _read_of_users(
             except ValueError as error:
                 problem = error  # the others of this user are not read either: they may take as long
             finally:
-                limit.left_s = max(0.0, limit.left_s - (min(CHILD_S, limit.left_s) - own.left_s))
+                limit.left_s = max(0.0, limit.left_s - (most_s - own.left_s))
                 files.close()
         for pid, answer in zip(batch, answers if problem is None else [None] * len(batch)):  # noqa: B905 - Python 3.6
             results[pid] = problem or value_of(answer)

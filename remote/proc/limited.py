@@ -1,6 +1,7 @@
 """Parses input of users in child processes without rights and with limits of memory and CPU time.
 
-`parse` starts one for large input; `Parsers` keep one for each user as long as input of his comes, however small.
+`parse` starts one for large input; `Parsers` keep one for each user while more input of that user comes, however small
+it is.
 """
 
 import json
@@ -66,22 +67,27 @@ class TimeLimit(object):
 
     def __init__(self, left_s: float) -> None:
         self.left_s = left_s
+        self._pid, self._delayed_s = 0, 0.0  # the child, and how long it has waited for a CPU so far
 
     def wait(self, pid: int, fd: int) -> None:
-        """Wait until an answer of a child can be read. Raises OSError when the time is over."""
+        """Wait until more of the answer of a child can be read. Raises OSError when the time is over."""
         poller = select.poll()
         poller.register(fd, select.POLLIN)
-        task = "/proc/%d" % pid
-        delayed_s = None  # type: float | None
+        if pid != self._pid:
+            self._pid, self._delayed_s = pid, 0.0
         while True:
-            slice_s = max(0.0, min(_SLICE_S, self.left_s))
+            slice_s = min(_SLICE_S, self.left_s)
+            began = time.monotonic()
             if poller.poll(1000 * slice_s):
+                self._spend(min(slice_s, time.monotonic() - began))  # else an answer could come byte by byte for ever
                 return
             if not self.left_s:
                 raise OSError("no answer")
-            before_s, delayed_s = delayed_s, run_delay_s(task)
-            starved_s = delayed_s - (0.0 if before_s is None else before_s)
-            self.left_s = max(0.0, self.left_s - max(_LEAST_S, slice_s - starved_s))
+            before_s, self._delayed_s = self._delayed_s, run_delay_s("/proc/%d" % pid)
+            self._spend(max(_LEAST_S, slice_s - (self._delayed_s - before_s)))
+
+    def _spend(self, seconds: float) -> None:
+        self.left_s = max(0.0, self.left_s - seconds)
 
 
 def call(

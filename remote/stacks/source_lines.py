@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Place = tuple[str | None, str | None]  # (source line, head of the loop around it)
 
-#: Bytes. Larger files are generated.
-MAX_BYTES = 1 << 20
+#: Bytes. Larger files are generated; of all files of a capture.
+MAX_BYTES, MAX_ALL_BYTES = 1 << 20, 32 << 20
 #: Seconds. Time limit of reading a file, whose file system may be the one that hangs; a timeout ends all reading.
 READ_TIMEOUT_S = 0.5
 #: Seconds for parsing one.
@@ -53,6 +53,7 @@ class SourceLines(object):
         self._procfs, self._parsers = procfs, parsers
         self._files: "dict[tuple[int, str], tuple[RightsOf, bytes] | None]" = {}  # (pid, path) → None if unreadable
         self._contents: "dict[Any, bytes]" = {}  # the same by the identity of the file
+        self._size = 0  # bytes of these
         self._places: "dict[tuple[int, str, int], Place]" = {}  # by pid, path and line
         self._timed_out = False
 
@@ -137,7 +138,10 @@ class SourceLines(object):
                     return None
                 key = (user.key, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
                 if key not in self._contents:
+                    if self._size + info.st_size > MAX_ALL_BYTES:
+                        return None
                     self._contents[key] = os.read(fd, MAX_BYTES)
+                    self._size += len(self._contents[key])
                 return user, self._contents[key]
             finally:
                 os.close(fd)

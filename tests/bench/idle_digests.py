@@ -1,4 +1,4 @@
-"""What the console would save if figures that nobody looks at came as 5 s digests (docs/architecture.md, Digests).
+"""What the console would save if figures that no view or recording needs came as 5 s digests (docs/architecture.md).
 
 The records of a real agent are replayed for 64 nodes in four ways; the findings are evaluated as in a console.
 """

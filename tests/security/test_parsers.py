@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -134,3 +135,28 @@ def test_standstill_of_the_machine_ends_no_child(monkeypatch: pytest.MonkeyPatch
     thread.start()
     assert limited.call(slow(0.5), (), limited.TimeLimit(5.0)) == [0.5]
     thread.join()
+
+
+def trickles() -> list[float]:
+    """As a child that was taken over: it answers a byte at a time, and its time limit is off."""
+    signal.alarm(0)
+    [pipe] = [fd for fd in range(3, 100) if is_open(fd)]
+    for _ in range(3000):
+        os.write(pipe, b" ")
+        time.sleep(0.02)
+    return []
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def test_answer_that_comes_byte_by_byte_ends_with_its_time() -> None:
+    limit = limited.TimeLimit(0.5)
+    with pytest.raises(ValueError, match="of memory or"):
+        limited.call(trickles, (), limit)
+    assert limit.left_s == 0.0

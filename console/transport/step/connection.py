@@ -202,7 +202,7 @@ class StepConnection:
             now = time.monotonic()
             lives = [task.number for task in self._tasks if task.is_live]
             if not lives or now - slept_at > _LATE_S:
-                self._answered_at = now  # nobody is asked, or answers may wait unread
+                self._answered_at = now  # no task is asked, or answers may wait unread
             elif now - self._answered_at > DEAD_S:
                 self._fail(lost(self.name, f"no task has answered for {DEAD_S:g} s"))
                 return
@@ -403,7 +403,7 @@ def lost(name: str, why: str) -> errors.GatewayLost:
 
 
 def _set_failure(future: asyncio.Future[Any], error: errors.FleetError) -> None:
-    """Fail a future that is not done; nobody needs to wait for it."""
+    """Fail a future that is not done; its exception counts as retrieved, awaited or not."""
     if not future.done():
         future.set_exception(error)
         future.exception()

@@ -91,7 +91,7 @@ class Visit:
         self._app.exit()
 
     async def send_input(self, text: str) -> None:
-        """Deliver keys, pasted text or mouse reports, and wait for their effect: whoever floods waits for it alone."""
+        """Deliver keys, pasted text or mouse reports, and wait for their effect: a flood delays its visitor alone."""
         if self._driver is None:
             return
         self._driver.feed(text)

@@ -89,7 +89,7 @@ def test_folder_is_for_its_user_alone_and_its_place_protects_it(tmp_path: Path) 
     made = Path(remote_exec_program.make_folder("a", [str(loose), str(tmp_path / "no"), str(sticky)]))
     assert made == sticky / "a"
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    with pytest.raises(OSError, match="File exists"):  # one that somebody else made is not used
+    with pytest.raises(OSError, match="File exists"):  # a folder of another user is not used
         remote_exec_program.make_folder("a", [str(sticky)])
     with pytest.raises(OSError, match="could be replaced by others"):
         remote_exec_program.make_folder("b", [str(loose)])

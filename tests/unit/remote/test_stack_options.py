@@ -99,6 +99,16 @@ def test_loops_around_the_calls_of_a_job_are_read_for_outer_calls_too(tmp_path):
     assert [frame.get("loop") for frame in frames] == ["while goes_on:", None, None]
 
 
+def test_sources_of_a_capture_take_a_bounded_number_of_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_lines, "MAX_ALL_BYTES", 25)
+    reader = source_lines.SourceLines(ProcFs(), PARSERS)
+    shown = []
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(f"step_{name}()  #")
+        shown += reader.encode_frames(os.getpid(), [("f", str(tmp_path / name), 1, False)])
+    assert [frame.get("source") for frame in shown] == ["step_a()  #", "step_b()  #", None]
+
+
 def test_hanging_file_system_delays_the_source_reader_only_once(tmp_path, monkeypatch):
     monkeypatch.setattr(source_lines.SourceLines, "_content_of", lambda self, pid, file: time.sleep(60))
     monkeypatch.setattr(source_lines, "READ_TIMEOUT_S", 0.05)
