@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 FOLDERS = ("/usr/bin", "/opt/rocm/bin", "/usr/local/bin", "/opt/habanalabs/bin")
 #: Limits of one run. amd-smi holds a lock of its library that is shared by the node, which a killed run may leave.
 TIMEOUT_S, MAX_BYTES = 20.0, 1 << 20
-#: Without the variables of the agent's user: Python would load modules of his home.
+#: Without the variables of the agent's user: Python would load modules of that home.
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "PYTHONNOUSERSITE": "1"}
 _MOST, _BIG = 64, 1 << 62
+#: Runs of amd-smi after which ECC counters are asked for again: a time limit may have been the reason of the failure.
+_ECC_AGAIN = 10
 _ADDRESS = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z")
 _QUANTITY = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z%]{0,4})\Z")
 #: Bytes of a unit of memory.
@@ -65,18 +67,20 @@ class AmdSmi(object):
     def __init__(self, path: str, folder: str) -> None:
         self._path = path
         self._static: "dict[int, tuple[str, Fields]] | None" = None
-        self._has_ecc = True
+        self._has_ecc, self._runs = True, 0
 
     def read(self) -> "Reports":
         """What it reports. Raises ToolFailed."""
         if self._static is None:
             self._static = parse_amd_static(self._run("amd_smi_static"))
         metrics: "dict[int, Fields]" = {}
-        if self._has_ecc:
+        if self._has_ecc or self._runs % _ECC_AGAIN == 0:
             try:
                 metrics = parse_amd_metric(self._run("amd_smi_metric"))
+                self._has_ecc = True
             except ToolFailed:
                 self._has_ecc = False  # virtual machines have no such option
+        self._runs += 1
         if not self._has_ecc:
             metrics = parse_amd_metric(self._run("amd_smi_metric_guest"))
         return {address: (fields, metrics.get(number, {})) for number, (address, fields) in self._static.items()}

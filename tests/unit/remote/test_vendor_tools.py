@@ -112,6 +112,20 @@ def test_amd_smi_is_asked_once_for_what_does_not_change_and_without_ecc_on_a_gue
     assert sampler.context.shared["gpu_tool"].reports[ADDRESS][1]["power_w"] == 511.0
 
 
+def test_ecc_counters_are_asked_for_again_after_a_failure(installed, tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "_ECC_AGAIN", 2)
+    for name, rows in (("static", AMD_SMI_STATIC), ("metric", AMD_SMI_METRIC)):
+        (tmp_path / name).write_text(json.dumps(rows))
+    fails_once = f'case "$*" in *-e*) [ -e {tmp_path}/failed ] || {{ touch {tmp_path}/failed; exit 1; }};; esac; '
+    without_ecc = f'[ "$1" = static ] || case "$*" in *-e*) ;; *) echo >> {tmp_path}/guest;; esac; '
+    sampler = installed(tools.AmdSmi, fails_once + without_ecc + f"cat {tmp_path}/$1")
+    sampler.start()
+    for now in (1.0, 1000.0, 2000.0, 3000.0):
+        sampler.tick(now)
+
+    assert (tmp_path / "guest").read_text() == "\n\n", "in the first two runs"
+
+
 def test_tool_gets_none_of_the_agents_variables(installed, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/home/user/modules")
     monkeypatch.setenv("LD_PRELOAD_OF_USER", "x")
