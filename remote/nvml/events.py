@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 XID_CRITICAL_ERROR = 0x8  # nvml.h, nvmlEventTypeXidCriticalError
 #: Milliseconds to wait for an event where there is none, and events of one tick.
-WAIT_MS, MOST_EVENTS = 1, 256
+WAIT_MS, MOST_EVENTS = 0, 256
 _TIMEOUT = 10  # nvml.h, NVML_ERROR_TIMEOUT
 #: Seconds. Event set and kernel log report the same XID within this time.
 SAME_XID_S = 5.0
