@@ -154,7 +154,7 @@ class GpuDigest(Record, tag="gpu_digest", kw_only=True):
 
 
 class GpuLink(Record, tag="gpu_link", kw_only=True):
-    """One NVLink of one GPU, every 10 s. Error counters are totals.
+    """One NVLink of one GPU, every 10 s, and within 5 s when its state or its errors change. Error counters are totals.
 
     CRC errors and replays are counted up to Hopper; Blackwell and newer count the fields from `malformed_packets` on.
     """

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from .call import NvmlDevice
 
-    Values = dict[str, tuple[Any, int]]  # name: (value, bits)
+    Values = dict[Any, tuple[Any, int]]  # name: (value, bits)
 
 #: nvml.h: the scope that means all links together.
 ALL_LINKS = 0xFFFFFFFF
@@ -19,11 +19,11 @@ _INVALID_ARGUMENT = 2
 
 
 class NvmlField(object):
-    """One metric: the name under which it is reported, and its number and scope in nvml.h."""
+    """One metric: the name under which it is reported, of any type, and its number and scope in nvml.h."""
 
     __slots__ = ("id", "name", "scope")
 
-    def __init__(self, name: str, number: int, scope: int = 0) -> None:
+    def __init__(self, name: "Any", number: int, scope: int = 0) -> None:
         self.name = name
         self.id = number
         self.scope = scope
@@ -97,10 +97,11 @@ class FieldReader(object):
                 values[field.name] = (raw, 64)
             else:
                 values[field.name] = _decoded(kind, raw)
-        for field, code in refused:
-            self._device.record_failure((field.name,), code, str(self._device.nvml.NVMLError(code)))
-            if self._device.is_disabled(field.name):
-                self._drop(field)
+        if refused:
+            texts = {code: str(self._device.nvml.NVMLError(code)) for _, code in refused}
+            for field, code in refused:
+                self._device.record_failure((field.name,), code, texts[code])
+            self._set([field for field in self._fields if not self._device.is_disabled(field.name)])
         return values
 
     def _read_individually(self) -> "Values":
@@ -108,12 +109,8 @@ class FieldReader(object):
         values: "Values" = {}
         for field in list(self._fields):
             values.update(FieldReader(self._device, (field,)).read())
-            if self._device.is_disabled(field.name):
-                self._drop(field)
+        self._set([field for field in self._fields if not self._device.is_disabled(field.name)])
         return values
-
-    def _drop(self, dropped: "NvmlField") -> None:
-        self._set([field for field in self._fields if field is not dropped])
 
     def _drop_all(self, reason: str) -> None:
         self._device.mark_unsupported([field.name for field in self._fields], reason)

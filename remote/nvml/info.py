@@ -82,7 +82,6 @@ def changeable(device: "NvmlDevice") -> "dict[str, Any]":
     ecc = call(("ecc_mode",), "nvmlDeviceGetEccMode")
     persistence = call(("persistence",), "nvmlDeviceGetPersistenceMode")
     info = {
-        "pcie_gen": call(("pcie_gen",), "nvmlDeviceGetCurrPcieLinkGeneration"),
         "pcie_width": call(("pcie_width",), "nvmlDeviceGetCurrPcieLinkWidth"),
         "power_limit_w": _watts(call(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit")),
         "app_sm_clock_mhz": _application_clock(device, "app_sm_clock_mhz", "nvmlDeviceGetApplicationsClock"),
@@ -90,7 +89,13 @@ def changeable(device: "NvmlDevice") -> "dict[str, Any]":
         "persistence": bool(persistence) if persistence is not None else None,
         "sram_threshold_exceeded": _is_sram_threshold_exceeded(device),
     }
+    info.update(pcie_generation(device))
     return dict(info, **_fabric(device))
+
+
+def pcie_generation(device: "NvmlDevice") -> "dict[str, Any]":
+    """The `gpu_info` field that an idle GPU lowers; None where unknown. Raises GpuLost."""
+    return {"pcie_gen": device.call(("pcie_gen",), "nvmlDeviceGetCurrPcieLinkGeneration")}
 
 
 def _application_clock(device: "NvmlDevice", field: str, name: str) -> "Any":

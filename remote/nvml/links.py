@@ -1,4 +1,4 @@
-"""NVLinks of one GPU, read every 10 s: they are too many for every tick, and their counters lose nothing."""
+"""NVLinks of one GPU: states and errors every 5 s, figures every 10 s. They are too many for every tick."""
 
 from ..samplers.base import Counters
 from .call import NvmlDevice
@@ -10,11 +10,15 @@ if TYPE_CHECKING:
 
     from .fields import Values
 
-REFRESH_S = 10.0
+#: Seconds between two records of every link, and between two reads of states and errors: a link in which one of these
+#: has changed has a record at once. The counters lose nothing.
+REFRESH_S, CHECK_S = 10.0, 5.0
+#: Links that are read by one call.
+_AT_ONCE = 4
 MAX_LINKS = 36  # nvml.h, NVML_NVLINK_MAX_LINKS of its newest version
 #: (field, number in nvml.h); the scope is the link.
-_FIELDS = (
-    ("up", 165),
+_STATE = (("up", 165),)
+_FIGURES = (
     ("version", 166),
     ("speed", 164),
     ("tx_bytes_s", 138),
@@ -53,12 +57,15 @@ class NvLinks(object):
         self._device = device
         self._delay_s = delay_s
         self._due: "float | None" = None
+        self._check_due = 0.0
         self._count: "int | None" = None  # None: unknown
-        self._readers: "list[FieldReader]" = []
+        self._checks: "list[FieldReader]" = []  # of states and errors
+        self._figures: "list[FieldReader]" = []
         self._error_fields: "tuple[tuple[str, int], ...]" = _ERRORS
         self._may_swap = True
         self._counters = Counters()
         self._up: "dict[int, bool]" = {}  # link: its last state
+        self._values: "list[Values]" = []  # of each link, as last read
         self._last: "list[dict[str, Any]]" = []  # records of the last reading
         self._totals: "dict[str, int | None]" = {}
         self.changes: "list[tuple[int, bool]]" = []  # (link, is up) since the last reading
@@ -74,7 +81,7 @@ class NvLinks(object):
         return bool(self._count) and not self._totals
 
     def totals(self) -> "dict[str, int | None]":
-        """{field of `gpu`: sum over the links at the last reading}."""
+        """{field of `gpu`: sum over the links at the last reading}; another dict when a sum has changed."""
         return self._totals
 
     @property
@@ -111,40 +118,74 @@ class NvLinks(object):
     def reset(self) -> None:
         """Read unsupported fields again."""
         self._may_swap = True
-        for reader in self._readers:
+        for reader in self._checks + self._figures:
             reader.reset()
 
     def read(self, now: float) -> "list[dict[str, Any]]":
-        """`gpu_link` fields of each link, or [] while they are not due. Raises GpuLost."""
+        """`gpu_link` fields: of each link when they are due, else of those that have changed. Raises GpuLost."""
         self.changes = []
         if self._due is None:
             self._due = now + self._delay_s
-        if now < self._due:
+        is_due = now >= self._due
+        if not is_due and (now < self._check_due or not self._last):
             return []
-        self._due = now + REFRESH_S
+        self._check_due = now + CHECK_S - 0.1  # ticks are on a grid and slightly late
+        if is_due:
+            self._due = now + REFRESH_S
         if not self._count:
             return []
-        if len(self._readers) != self._count:
-            self._readers = [self._reader(link) for link in range(self._count)]
-        values = [reader.read() for reader in self._readers]
-        if self._may_swap and not any(name in link for link in values for name in _COUNTED):
-            self._error_fields = _ERRORS if self._error_fields is _ERRORS_5 else _ERRORS_5
-            self._readers, self._may_swap = [], False  # from the next reading on
-        records = self._last = [self._record(link, of_link, now) for link, of_link in enumerate(values)]
-        self._totals = {"nvlink_" + field: _sum(record.get(field) for record in records) for field in _SUMMED}
+        if not self._checks:
+            self._checks = self._readers(_STATE + self._error_fields)
+            more = _BYTES if self._error_fields is _ERRORS_5 else ()
+            self._figures = self._readers(_FIGURES + more)
+        before, values = self._values, self._read(self._checks)
+        for link, of_link in enumerate(values):
+            state = self._state(link) if "up" not in of_link else None
+            if state is not None:
+                of_link["up"] = (state, 1)
+        self._values = values
+        if is_due:
+            if self._may_swap and not any(name in link for link in values for name in _COUNTED):
+                self._error_fields = _ERRORS if self._error_fields is _ERRORS_5 else _ERRORS_5
+                self._checks, self._may_swap = [], False  # from the next reading on
+            figures = self._read(self._figures)
+            records = [self._record(link, dict(values[link], **figures[link]), now) for link in range(self._count)]
+            self._last = list(records)
+        else:
+            links = [link for link in range(self._count) if values[link] != before[link]]
+            records = [dict(self._without_gain(link), **self._record(link, values[link], now)) for link in links]
+            for record in records:
+                self._last[record["link"]] = record
+        if records:
+            totals = {"nvlink_" + field: _sum(record.get(field) for record in self._last) for field in _SUMMED}
+            if totals != self._totals:
+                self._totals = totals
         return records
 
-    def _reader(self, link: int) -> "FieldReader":
-        # links of one GPU are alike: an unsupported field is recorded once, under the record's name
-        numbers = _FIELDS + self._error_fields + (_BYTES if self._error_fields is _ERRORS_5 else ())
-        fields = [NvmlField(name, number, link) for name, number in numbers]
-        return FieldReader(_LinkDevice(self._device), fields)
+    def _without_gain(self, link: int) -> "dict[str, Any]":
+        """The last record of a link, as the base of another one."""
+        return {field: value for field, value in self._last[link].items() if field != "grown"}
+
+    def _readers(self, numbers: "tuple[tuple[str, int], ...]") -> "list[FieldReader]":
+        """Readers of these fields of some links each."""
+        links = range(self._count or 0)
+        parts = [links[first : first + _AT_ONCE] for first in range(0, len(links), _AT_ONCE)]
+        return [FieldReader(_LinksDevice(self._device), [_LinkField(name, number, link) for link in part
+                                                         for name, number in numbers])
+                for part in parts]  # fmt: skip
+
+    def _read(self, readers: "list[FieldReader]") -> "list[Values]":
+        """The values of each link, by field."""
+        values: "list[Values]" = [{} for _ in range(self._count or 0)]
+        for reader in readers:
+            for (field, link), value in reader.read().items():
+                values[link][field] = value
+        return values
 
     def _record(self, link: int, values: "Values", now: float) -> "dict[str, Any]":
         record: "dict[str, Any]" = {"link": link}
-        up = bool(values["up"][0]) if "up" in values else self._state(link)
-        if up is not None:
-            record["up"] = up
+        if "up" in values:
+            up = record["up"] = bool(values["up"][0])
             if self._up.get(link, up) != up:
                 self.changes.append((link, up))
             self._up[link] = up
@@ -181,8 +222,18 @@ class NvLinks(object):
             return None
 
 
-class _LinkDevice(NvmlDevice):
-    """A GPU as the reader of one link sees it: failures are recorded with the GPU under `gpu_link.FIELD`."""
+class _LinkField(NvmlField):
+    """A field of one link; its name is (name in the record, link)."""
+
+    def __init__(self, name: str, number: int, link: int) -> None:
+        super(_LinkField, self).__init__((name, link), number, link)
+
+
+class _LinksDevice(NvmlDevice):
+    """A GPU as the reader of some links sees it: failures are recorded with the GPU under `gpu_link.FIELD`.
+
+    Links of one GPU are alike: that a field is not supported is recorded once.
+    """
 
     def __init__(self, device: "NvmlDevice") -> None:
         self._device = device
@@ -190,12 +241,12 @@ class _LinkDevice(NvmlDevice):
         self._disabled = set()
         self.succeeded, self.failure, self.failed_ticks = 0, None, 0
 
-    def record_failure(self, fields: "Iterable[str]", code: "int | None", text: str) -> None:
-        self._device.record_failure(["gpu_link." + field for field in fields], code, text)
-        self._disabled.update(field for field in fields if self._device.is_disabled("gpu_link." + field))
+    def record_failure(self, fields: "Iterable[Any]", code: "int | None", text: str) -> None:
+        self._device.record_failure({"gpu_link." + field for field, _ in fields}, code, text)
+        self._disabled.update(field for field in fields if self._device.is_disabled("gpu_link." + field[0]))
 
-    def mark_unsupported(self, fields: "Iterable[str]", reason: str) -> None:
-        self._device.mark_unsupported(["gpu_link." + field for field in fields], reason)
+    def mark_unsupported(self, fields: "Iterable[Any]", reason: str) -> None:
+        self._device.mark_unsupported({"gpu_link." + field for field, _ in fields}, reason)
         self._disabled.update(fields)
 
 

@@ -130,6 +130,7 @@ class GpuMetrics(object):
         self._slow_reader = FieldReader(device, _SLOW_FIELDS)
         self._slow: "dict[str, Any]" = {}  # fields of the record, as of the last slow read
         self._slow_due = 0.0
+        self._link_totals: "dict[str, int | None]" = {}  # those of the last slow read
         self._counters = Counters()
         self._last: "float | None" = None  # time of the last reading
         self._fallbacks: "dict[str, bool]" = {}  # field: whether its fallback works; absent: not tried
@@ -145,7 +146,8 @@ class GpuMetrics(object):
     def read(self, now: float) -> "dict[str, Any]":
         """Known fields of a `gpu` record. Raises GpuLost."""
         record = self._direct()
-        if now >= self._slow_due:
+        if now >= self._slow_due or self._links.totals() is not self._link_totals:
+            self._link_totals = self._links.totals()
             self._slow_due = now + SLOW_S - 0.1  # ticks are on a grid and slightly late
             self._slow, grown = self._read_slow()
             if grown:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 #: Seconds between two reads of identity and capabilities: limits and modes may change.
 REFRESH_S = 60.0
-#: Seconds between two reads of modes, limits and the PCIe link.
-CHANGEABLE_S = 5.0
+#: Seconds between two reads of modes and limits, and of the PCIe generation, of which three tell a slow link
+#: from one that saves power.
+CHANGEABLE_S, PCIE_S = 5.0, 2.0
 #: Seconds between two counts of the GPUs that the kernel lists.
 INVENTORY_S = 10.0
 #: nvml.h, nvmlReturn_t: no device (invalid argument; not supported, MIG is off; not found).
@@ -64,7 +65,7 @@ class Device(object):
         self.address: str | None = None  # in the kernel's notation
         self.event_reason: str | None = None  # why the driver sends no XIDs of it
         self.lost: str | None = None  # the driver's error
-        self.refresh_due = self.retry_due = self.changeable_due = 0.0
+        self.refresh_due = self.retry_due = self.changeable_due = self.pcie_due = 0.0
         self.identity: Fields = {}
         self.last_info: Fields | None = None  # the fields of the last record
         self.info_basis: tuple[Fields, tuple[Any, ...]] = ({}, ())  # identity and states of which those were made
@@ -87,6 +88,12 @@ class Device(object):
                 identity["nvlinks"] = self.links.count
         self.identity = identity
 
+    def update(self, fields: "Fields") -> None:
+        """Replace fields of the identity, if they have changed; None: unknown."""
+        if any(self.identity.get(field) != value for field, value in fields.items()):
+            identity = dict(self.identity, **fields)
+            self.identity = {field: value for field, value in identity.items() if value is not None}
+
     def reset(self) -> None:
         """Drop all cached state, also which fields are unsupported."""
         self.nvml_device.reset()
@@ -95,7 +102,7 @@ class Device(object):
 
 
 class GpuSampler(Sampler):
-    """`gpu_info` once and on change, `gpu` at each tick, `gpu_link` each 10 s, `gpu_process` and `gpu_event`.
+    """`gpu_info` once and on change, `gpu` at each tick, `gpu_link` every 10 s, `gpu_process` and `gpu_event`.
 
     At intervals below 1 s, the ticks between two full reads sample a few fast metrics, which one `gpu_digest` per
     second summarises; everything else is read once a second.
@@ -280,8 +287,11 @@ class GpuSampler(Sampler):
                 facts.extend(self._refresh(device, now))
             elif now >= device.changeable_due and device.parent is None:
                 device.changeable_due = now + CHANGEABLE_S
-                identity = dict(device.identity, **info.changeable(device.nvml_device))
-                device.identity = {field: value for field, value in identity.items() if value is not None}
+                device.update(info.changeable(device.nvml_device))
+                device.info_basis = ({}, ())  # the reasons of fields without a value may have changed
+            elif now >= device.pcie_due and device.parent is None:
+                device.pcie_due = now + PCIE_S - 0.1  # ticks are on a grid and slightly late
+                device.update(info.pcie_generation(device.nvml_device))
             for link in device.links.read(now):
                 facts.append(("gpu_link", dict(device.name, **link)))
             device.nvml_device.begin_tick()

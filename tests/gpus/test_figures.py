@@ -243,11 +243,48 @@ def test_every_nvlink_is_reported_every_ten_seconds_with_speed_and_errors(watch)
 
     assert all(len(tick.gpu_link) in (0, 18) for tick in records[1:])
     assert {link.index for tick in records for link in tick.gpu_link} == set(range(8))
-    (link,) = [link for link in links if link.link == 5]
-    assert (link.up, link.version, link.speed_bytes_s) == (True, 4, 26562e6)
-    assert (link.replay_errors, link.grown) == (9, {"replay_errors": 9})
+    changed, link = [link for link in links if link.link == 5]
+    assert (changed.up, changed.version, changed.speed_bytes_s) == (True, 4, 26562e6)
+    assert (changed.replay_errors, changed.grown, link.replay_errors, link.grown) == (9, {"replay_errors": 9}, 9, {})
     assert 0 < link.tx_bytes_s <= 2048 * 1024 / 10
     assert sampler.tick().gpu[0].nvlink_replay_errors == 9  # the sum over links, because the GPU has no total
+
+
+@pytest.mark.parametrize("later_s", [0, 5])  # whichever of the two kinds of reading comes first
+@pytest.mark.parametrize(
+    ("change", "field", "value"),
+    [
+        ({"gpu3.field.162@7": 2}, "recovery_errors", 2),
+        ({"gpu3.field.163@7": 4}, "crc_errors", 4),
+        ({"gpu3.field.165@7": 0}, "up", False),
+    ],
+)
+def test_changed_nvlink_is_reported_within_five_seconds_with_its_sum(watch, change, field, value, later_s):
+    sampler = watch(scenarios.hgx_h100())
+    [sampler.tick() for _ in range(25 + later_s)]
+    sampler.scenario.change(change)
+
+    ticks = [sampler.tick() for _ in range(5)]
+
+    found = [(tick, link) for tick in ticks for link in tick.gpu_link
+             if (link.index, link.link, getattr(link, field)) == (3, 7, value)]  # fmt: skip
+    ((tick, link),) = found
+    assert (link.version, link.speed_bytes_s) == (4, 26562e6)
+    assert field == "up" or tick.gpu[3].grown[f"nvlink_{field}"] == value
+
+
+def test_nvlink_whose_state_only_the_older_call_returns_is_reported_within_five_seconds(watch):
+    lines = scenarios.hgx_h100()
+    lines = {key: value for key, value in lines.items() if ".field.165" not in key} | {
+        f"gpu.link_state.{link}": 1 for link in range(18)
+    }
+    sampler = watch(lines)
+    [sampler.tick() for _ in range(25)]
+    sampler.scenario.change({"gpu3.link_state.7": 0})
+
+    links = [link for _ in range(5) for link in sampler.tick().gpu_link if (link.index, link.link) == (3, 7)]
+
+    assert not links[0].up
 
 
 @pytest.mark.parametrize("capability", ["10 0", "8 0"])
@@ -258,7 +295,8 @@ def test_nvlink_errors_of_blackwell_are_counted_whatever_the_architecture(watch,
 
     links = [link for _ in range(10) for link in sampler.tick().gpu_link if (link.index, link.link) == (3, 7)]
 
-    (link,) = links
+    link, later = links
+    assert later.grown == {}
     assert (link.recovery_errors, link.rx_errors, link.symbol_errors, link.integrity_errors) == (2, 9, 5, 0)
     assert (link.crc_errors, link.replay_errors) == (None, None)
     assert link.grown == {"recovery_errors": 2, "rx_errors": 9, "symbol_errors": 5}

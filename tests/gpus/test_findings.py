@@ -79,7 +79,7 @@ def test_each_gpu_fault_gives_exactly_its_own_finding(watch, id):
     assert words in findings[id].text
 
 
-#: Faults that are seen within 15 s on a GPU that works: the change, the finding and its words.
+#: Faults that are seen within 10 s on a GPU that works: the change, the finding and its words.
 CHANGES = (
     ({"gpu2.margin": 2}, "gpu_hot", "2 °C below the point at which clocks are lowered (T.Limit)"),
     ({"gpu2.margin": -5}, "gpu_hot", "5 °C above the point at which clocks are lowered (T.Limit)"),
@@ -97,11 +97,11 @@ CHANGES = (
 
 
 @pytest.mark.parametrize(("lines", "id", "words"), CHANGES)
-def test_fault_of_a_working_gpu_is_found_within_15_s_and_clears(watch, lines, id, words):
+def test_fault_of_a_working_gpu_is_found_within_10_s_and_clears(watch, lines, id, words):
     sampler = watch(scenarios.hgx_h100())
     before = {key: sampler.scenario.lines.get(key.replace("gpu2", "gpu")) for key in lines}
 
-    findings = findings_after(sampler, 27, lambda s: lines if s > 12 else {})
+    findings = findings_after(sampler, 22, lambda s: lines if s > 12 else {})
 
     assert set(findings) == {id}
     assert words in findings[id].text

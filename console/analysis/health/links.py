@@ -14,9 +14,9 @@ from ..finding import FindingDraft
 from .entities import GpuHealth, NicHealth, NodeHealth, about_gpu, at, figure
 from .state import DOWN, HealthState
 
-#: Seconds. The agent reads the PCIe generation every 5 s, and an idle GPU lowers it: after two readings under load, of
-#: which the second confirmed the first, the generation is final.
-_BUSY_FOR_PCIE_S, _PCIE_LASTS_S = 11.0, 5.5
+#: Seconds. The agent reads the PCIe generation every 2 s, and an idle GPU lowers it: after three readings under load,
+#: of which two confirmed the first, the generation is final.
+_BUSY_FOR_PCIE_S, _PCIE_LASTS_S = 6.5, 3.9
 _ERRORS = {"recovery_errors": "recovery error", "replay_errors": "replay", "crc_errors": "CRC error"}
 #: Counters of links of Blackwell and newer: of these any gain is a fault, as of recoveries and replays …
 _FATAL: Final = {
