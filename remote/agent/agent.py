@@ -329,6 +329,8 @@ class Agent(object):
 
     def watch(self, limit_s: float) -> None:
         """End the agent when no frame arrived for `limit_s` (a half-open connection gives no end of file)."""
-        while not self.ended.wait(1.0):
-            if time.monotonic() - self.last_received > limit_s:
+        left_s = limit_s
+        while not self.ended.wait(max(1.0, left_s)):
+            left_s = limit_s - (time.monotonic() - self.last_received)
+            if left_s < 0.0:
                 self.end()

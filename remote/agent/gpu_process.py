@@ -62,6 +62,7 @@ class GpuProcess(Sampler):
         self._pid = 0
         self._input = -1  # the child's, for ranks and intervals
         self._sent = ""
+        self._basis: "tuple[Any, float]" = (None, 0.0)  # ranks and interval of that line
         self._crash: "list[str]" = []  # lines of faulthandler
         self._ended = threading.Event()  # the child closed its output
         self._first = threading.Event()  # its first answer has arrived
@@ -172,7 +173,7 @@ class GpuProcess(Sampler):
         output, to_agent = os.pipe()
         pid = os.fork()
         if not pid:
-            _run_child(self.context, from_agent, to_agent)
+            _run_child(self.context, from_agent, to_agent, self._agent.epoch)
         self._pid = pid
         os.close(from_agent)
         os.close(to_agent)
@@ -234,13 +235,16 @@ class GpuProcess(Sampler):
 
     def _send_settings(self) -> None:
         snapshot = self.context.shared.get("processes")
+        basis = (snapshot.ranks if snapshot is not None else None, self.context.interval_s)
+        if self._sent and basis[0] is self._basis[0] and basis == self._basis:
+            return  # the usual case: the process sampler publishes the same tuple until a rank changes
         ranks = [[getattr(rank, name) for name in _RANK] for rank in snapshot.ranks] if snapshot is not None else []
         line = json.dumps({"interval_s": self.context.interval_s, "ranks": ranks}) + "\n"
         if line != self._sent and len(line) < 65536:  # of a pipe's buffer: a hung child must not block the agent
             try:
                 os.set_blocking(self._input, False)
                 os.write(self._input, line.encode("utf-8"))
-                self._sent = line
+                self._sent, self._basis = line, basis
             except OSError:
                 pass  # the child has died, or reads nothing: noticed by its output
 
@@ -327,10 +331,10 @@ class _Rank(object):
 class _Child(object):
     """Stands for the agent in the child: the outbox of its samplers, too."""
 
-    def __init__(self, context: "Context", output: int) -> None:
+    def __init__(self, context: "Context", output: int, epoch: float) -> None:
         self.context = context
         self.ended = threading.Event()
-        self.epoch = time.monotonic()
+        self.epoch = epoch  # the agent's grid: it sends the records of both in one write
         self.outbox = self
         self._output = output
         self._lock = threading.Lock()
@@ -375,26 +379,27 @@ class _Child(object):
         self.send({"crash": "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:])})
 
 
-def _run_child(context: "Context", from_agent: int, output: int) -> None:
+def _run_child(context: "Context", from_agent: int, output: int, epoch: float) -> None:
     """Everything that the child does."""
     try:
         _detach(from_agent, output)
         if hasattr(gc, "freeze"):  # Python 3.7: collections do not touch the pages that it shares with the agent
             gc.freeze()
-        child = _Child(context, output)
+        child = _Child(context, output, epoch)
         context.shared = {}
         threads = [SamplerThread(GpuSampler(context), child)]
         threads.append(SamplerThread(TopologySampler(context, of=("gpu",)), child))
         calls = HungCalls()
+        statm = os.open("/proc/self/statm", os.O_RDONLY)
         receiver = threading.Thread(target=_receive_settings, args=(context, from_agent), daemon=True)
         receiver.start()
         threads[0].start()
         while not threads[0].ready.wait(1.0):
-            child.send(_status(context, threads, calls))
+            child.send(_status(context, threads, calls, statm))
         threads[1].start()
         while True:
-            child.send(_status(context, threads, calls))
-            time.sleep(1.0)
+            child.send(_status(context, threads, calls, statm))
+            time.sleep(1.0 - (time.monotonic() - epoch) % 1.0)
     except BaseException:  # noqa: BLE001 - this process must not return into the agent's code
         os.write(output, (json.dumps({"crash": traceback.format_exc()[-2000:]}) + "\n").encode("utf-8"))
     finally:
@@ -426,18 +431,16 @@ def _receive_settings(context: "Context", from_agent: int) -> None:
     os._exit(0)  # the agent has ended
 
 
-def _status(context: "Context", threads: "list[SamplerThread]", calls: "HungCalls") -> "Fields":
-    """Cost of the child, and its call that hangs."""
+def _status(context: "Context", threads: "list[SamplerThread]", calls: "HungCalls", statm: int) -> "Fields":
+    """Cost of the child, and its call that hangs. `statm`: the open file of /proc."""
     now = time.monotonic()
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    with open("/proc/self/statm") as f:
-        rss = int(f.read().split()[1]) * resource.getpagesize()
+    rss = int(os.pread(statm, 256, 0).split()[1]) * resource.getpagesize()
     hung = calls.check(threads, now, 1.0)
     call, hung_s = None, 0.0
     if hung:
         thread, hung_s = max(hung, key=lambda entry: entry[1])
         call = _call_of(sys._current_frames().get(thread.ident or 0))
-    return {"cpu_s": usage.ru_utime + usage.ru_stime, "rss_bytes": rss, "call": call, "hung_s": round(hung_s, 1),
+    return {"cpu_s": time.process_time(), "rss_bytes": rss, "call": call, "hung_s": round(hung_s, 1),
             "xids": context.shared.get("xids", False)}  # fmt: skip
 
 

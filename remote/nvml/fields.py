@@ -88,19 +88,18 @@ class FieldReader(object):
 
     def _decode(self, structs: "Any") -> "Values":
         values: "Values" = {}
-        refused = []
+        refused: "dict[int, list[Any]]" = {}  # names by return value
         for index, (_, _, _, _, kind, code, raw) in enumerate(_LAYOUT.iter_unpack(bytes(structs))):
             field = self._fields[index]
             if code:
-                refused.append((field, code))
+                refused.setdefault(code, []).append(field.name)
             elif kind == _U64:
                 values[field.name] = (raw, 64)
             else:
                 values[field.name] = _decoded(kind, raw)
         if refused:
-            texts = {code: str(self._device.nvml.NVMLError(code)) for _, code in refused}
-            for field, code in refused:
-                self._device.record_failure((field.name,), code, texts[code])
+            for code, names in refused.items():
+                self._device.record_failure(names, code, str(self._device.nvml.NVMLError(code)))
             self._set([field for field in self._fields if not self._device.is_disabled(field.name)])
         return values
 

@@ -67,6 +67,7 @@ class NvLinks(object):
         self._up: "dict[int, bool]" = {}  # link: its last state
         self._values: "list[Values]" = []  # of each link, as last read
         self._last: "list[dict[str, Any]]" = []  # records of the last reading
+        self._speed = 0.0  # bytes/s of all links, as far as known
         self._totals: "dict[str, int | None]" = {}
         self.changes: "list[tuple[int, bool]]" = []  # (link, is up) since the last reading
 
@@ -87,8 +88,7 @@ class NvLinks(object):
     @property
     def line_rate(self) -> float:
         """Bytes/s of all links in one direction, at most."""
-        speeds = [link.get("speed_bytes_s") or 0.0 for link in self._last]
-        return sum(speeds) or (self._count or MAX_LINKS) * _FASTEST_BYTES_S
+        return self._speed or (self._count or MAX_LINKS) * _FASTEST_BYTES_S
 
     def rate(self, field: str) -> "float | None":
         """Sum of that rate over the links at their last reading; None unless all are known."""
@@ -151,6 +151,7 @@ class NvLinks(object):
             figures = self._read(self._figures)
             records = [self._record(link, dict(values[link], **figures[link]), now) for link in range(self._count)]
             self._last = list(records)
+            self._speed = sum(record.get("speed_bytes_s") or 0.0 for record in records)
         else:
             links = [link for link in range(self._count) if values[link] != before[link]]
             records = [dict(self._without_gain(link), **self._record(link, values[link], now)) for link in links]

@@ -185,19 +185,18 @@ class GpuMetrics(object):
     # -- one call a metric ---------------------------------------------------------------------------------------------
 
     def _direct(self) -> "dict[str, Any]":
-        call, nvml = self._device.call, self._device.nvml
         record = read_fast(self._device)
-        _put(record, "temp_margin_c", call(("temp_margin_c",), "nvmlDeviceGetMarginTemperature"))
-        _put(record, "mem_clock_mhz", call(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
-        _put(record, "pstate", _known_pstate(call(("pstate",), "nvmlDeviceGetPerformanceState")))
+        _put(record, "temp_margin_c", self._device.call(("temp_margin_c",), "nvmlDeviceGetMarginTemperature"))
         return record
 
     # -- slow figures --------------------------------------------------------------------------------------------------
 
     def _read_slow(self) -> "tuple[dict[str, Any], dict[str, int]]":
         """(fields of the record, {counter: gain since the last slow read}). Raises GpuLost."""
-        call = self._device.call
+        call, nvml = self._device.call, self._device.nvml
         record: "dict[str, Any]" = {}
+        _put(record, "mem_clock_mhz", call(("mem_clock_mhz",), "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM))
+        _put(record, "pstate", _known_pstate(call(("pstate",), "nvmlDeviceGetPerformanceState")))
         bar1 = call(("bar1_used_bytes",), "nvmlDeviceGetBAR1MemoryInfo")
         if bar1 is not None:
             record["bar1_used_bytes"] = bar1.bar1Used
