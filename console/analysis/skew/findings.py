@@ -61,10 +61,10 @@ def skew_findings(
     skews: Sequence[JobSkew], broken: Sequence[Violation], apart: Iterable[Desync], max_ms: float,
     gpus: Mapping[RankKey, RankGpu] | None = None,
 ) -> Iterator[FindingDraft]:  # fmt: skip
-    """`straggler` (significantly often last, by more than `max_ms`), `desync` and `clock_violated`."""
+    """`straggler` (significantly often last, by more than `max_ms` beyond chance), `desync` and `clock_violated`."""
     for skew in skews:
         for rank in skew.culprits:
-            if rank.behind_ns is not None and rank.behind_ns > max_ms * 1e6:
+            if rank.beyond_chance_ns > max_ms * 1e6:
                 yield _straggler(skew, rank, gpus or {})
         for members in skew.together:
             behind = {rank.rank: rank.behind_ns or 0 for rank in skew.ranks if rank.rank in members}
@@ -126,6 +126,8 @@ def _lateness_text(rank: RankSkew, kind: str) -> str:
     if step is None:
         return f"was last at {rank.last} of {rank.resolved} {kind}s, {late} behind the others (median): {cost}"
     parts = f"steps of {step.size} {kind}s" if step.is_step else f"stretches of {step.size} {kind}s"
+    if step.is_placed:
+        return f"was last in {step.caused} of {step.parts} {parts}, at the same place, {late} behind (median): {cost}"
     return f"caused most of the waiting in {step.caused} of {step.parts} {parts}, {late} in each (median): {cost}"
 
 

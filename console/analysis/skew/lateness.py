@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, lgamma, log
 from statistics import median
 from typing import Final
 
 import msgspec
 
-from .per_step import Delay, StepLateness, step_lateness, step_size
+from .per_step import (
+    Delay,
+    StepLateness,
+    binomial_tail,
+    excess,
+    median_error,
+    placed_lateness,
+    step_lateness,
+    step_size,
+)
 from .sync_points import Arrival, RankKey, SyncPoint
 from .together import cause_within, late_together
 
@@ -139,12 +147,18 @@ class RankSkew(msgspec.Struct, frozen=True):
     bound_ns: int
     median_after_median_ns: int
     behind_ns: int | None  # median lag when it was last; with `per_step`: per step
-    behind_bound_ns: int | None
+    behind_bound_ns: int | None  # clock error, and the interval of 95 % of the median
     caused_gpu_s: float  # wait time it caused, GPU-seconds with one GPU per rank
     waited_gpu_s: float  # its own wait time at resolved sync points
     trend_ns: int | None  # median lateness of the second half of the sync points less that of the first
-    is_culprit: bool  # significantly often last, or significantly often the cause of most of a step's waiting
+    is_culprit: bool  # significantly and consistently last, or the cause of most of a step's waiting
+    excess: float  # how consistently, beyond chance: 0 to 1
     per_step: StepLateness | None = None  # where it is a culprit by whole steps, and later in them than at one of them
+
+    @property
+    def beyond_chance_ns(self) -> float:
+        """Its lateness, less so much of it as any rank would have by chance."""
+        return (self.behind_ns or 0) * self.excess
 
     @property
     def key(self) -> RankKey:
@@ -221,13 +235,8 @@ def _skew(job: str, attempt: int, sync_points: Sequence[SyncPoint]) -> JobSkew:
     for point in analysed:
         for late in point.ranks:
             by_rank[late.rank].append((point, late))
-    delays = [Delay(point.last, point.behind_ns, point.bound_ns, point.caused_ns) for point in analysed]
-    size = step_size([point.sync_point for point in analysed])
-    by_step = step_lateness(delays, size, len(by_rank), binomial_tail) if _is_of_collectives(analysed) else {}
-    ranks = [
-        _by_step(_rank(job, attempt, rank, own, len(by_rank)), by_step.get(rank), len(by_rank))
-        for rank, own in by_rank.items()
-    ]
+    by_step = _lateness_by_step(analysed, len(by_rank)) if _is_of_collectives(analysed) else {}
+    ranks = [_by_step(_rank(job, attempt, rank, own, len(by_rank)), by_step.get(rank)) for rank, own in by_rank.items()]
     often_last = [rank.rank for rank in ranks if rank.is_culprit]
     together = late_together(analysed, often_last) if _is_of_collectives(analysed) else []
     behind = {rank.rank: rank.behind_ns or 0 for rank in ranks}
@@ -250,6 +259,8 @@ def _rank(job: str, attempt: int, rank: int, own: Sequence[tuple[Lateness, RankL
     late = sorted(point.after_first_ns for _, point in own)
     share = len(last) / len(resolved) if resolved else None
     chance = _chance(resolved, len(last)) if resolved else None
+    consistent = excess([rank in point.last for point in resolved], _by_chance(resolved)) if resolved else 0.0
+    behind = [point.behind_ns for point in last]
     half = len(own) // 2
     trend = None
     if half >= 4:
@@ -261,25 +272,56 @@ def _rank(job: str, attempt: int, rank: int, own: Sequence[tuple[Lateness, RankL
         p99_ns=late[min(len(late) - 1, int(0.99 * len(late)))],
         bound_ns=int(median(point.bound_ns for _, point in own)),
         median_after_median_ns=int(median(point.after_median_ns for _, point in own)),
-        behind_ns=int(median(point.behind_ns for point in last)) if last else None,
-        behind_bound_ns=int(median(point.bound_ns for point in last)) if last else None,
+        behind_ns=int(median(behind)) if last else None,
+        behind_bound_ns=int(median(point.bound_ns for point in last)) + median_error(behind) if last else None,
         caused_gpu_s=sum(point.caused_ns / len(point.last) for point in last) / 1e9,
         waited_gpu_s=sum(late.waited_ns for point, late in own if point.is_resolved and rank not in point.last) / 1e9,
-        trend_ns=trend, is_culprit=bool(last) and chance is not None and chance * among <= CHANCE,
+        trend_ns=trend, excess=consistent,
+        is_culprit=chance is not None and chance * among <= CHANCE and consistent > 0.0,
     )  # fmt: skip
 
 
-def _by_step(rank: RankSkew, per_step: StepLateness | None, among: int) -> RankSkew:
-    """The rank with its lateness per step, if that is significant and larger than at a single collective."""
-    if per_step is None or per_step.chance * among > CHANCE:
+def _lateness_by_step(analysed: Sequence[Lateness], ranks: int) -> dict[int, StepLateness]:
+    """By rank, its significant lateness per step: at one place of the steps of a group, else over whole steps."""
+    delays = [
+        Delay(
+            point.last, len(point.ranks), point.behind_ns, point.bound_ns, point.caused_ns, point.sync_point.group,
+            point.sync_point.number, _arrived(point),
+        )
+        for point in analysed
+    ]  # fmt: skip
+    points = [point.sync_point for point in analysed]
+    whole = step_lateness(delays, step_size(points), ranks)
+    late = {rank: step for rank, step in whole.items() if step.chance * ranks <= CHANCE and step.excess > 0.0}
+    for group in {point.group for point in points}:
+        own = [point for point in points if point.group == group]
+        size = step_size(own)
+        if size is None:
+            continue
+        placed = placed_lateness([delay for delay in delays if delay.group == group], size, CHANCE / ranks)
+        for rank, step in placed.items():
+            if rank not in late or not late[rank].is_placed or step.chance < late[rank].chance:
+                late[rank] = step
+    return late
+
+
+def _arrived(point: Lateness) -> int:
+    """When the first of the last ranks arrived."""
+    return min((each.instant.ns for each in point.sync_point.arrivals if each.rank in point.last), default=0)
+
+
+def _by_step(rank: RankSkew, per_step: StepLateness | None) -> RankSkew:
+    """The rank with its lateness per step, if that is larger than at a single collective."""
+    if per_step is None:
         return rank
     # at every collective of a part: then the sum over a part of unknown meaning is no better figure
     alike = (1 if per_step.is_step else FEW * per_step.size) * (rank.behind_ns or 0)
     if rank.is_culprit and alike >= per_step.behind_ns:
         return rank
     return msgspec.structs.replace(
-        rank, is_culprit=True, per_step=per_step, behind_ns=per_step.behind_ns, behind_bound_ns=per_step.bound_ns
-    )
+        rank, is_culprit=True, per_step=per_step, behind_ns=per_step.behind_ns, behind_bound_ns=per_step.bound_ns,
+        excess=per_step.excess,
+    )  # fmt: skip
 
 
 def _is_of_collectives(analysed: Sequence[Lateness]) -> bool:
@@ -289,21 +331,12 @@ def _is_of_collectives(analysed: Sequence[Lateness]) -> bool:
 
 def _chance(resolved: Sequence[Lateness], last: int) -> float:
     """P-value of being last at `last` of these sync points if all ranks were alike (binomial)."""
-    share = sum(len(point.last) / len(point.ranks) for point in resolved) / len(resolved)
-    return binomial_tail(len(resolved), last, share)
+    return binomial_tail(len(resolved), last, _by_chance(resolved))
 
 
-def binomial_tail(trials: int, least: int, share: float) -> float:
-    """Probability of at least `least` successes in `trials`, each with probability `share`."""
-    if least <= 0 or share >= 1.0:
-        return 1.0
-    if share <= 0.0:
-        return 0.0
-    logs = (
-        lgamma(trials + 1) - lgamma(k + 1) - lgamma(trials - k + 1) + k * log(share) + (trials - k) * log(1.0 - share)
-        for k in range(least, trials + 1)
-    )
-    return min(1.0, sum(exp(log_term) for log_term in logs))
+def _by_chance(resolved: Sequence[Lateness]) -> float:
+    """The share of these sync points at which a rank is last if all are alike."""
+    return sum(len(point.last) / len(point.ranks) for point in resolved) / len(resolved)
 
 
 def _node_shares(analysed: Sequence[Lateness], node_of: Mapping[int, str]) -> tuple[Share, ...]:

@@ -1,15 +1,19 @@
 """Lateness per step: who causes the waiting of a whole step, where a step has several collectives.
 
 A rank that is late once a step is last at one of the step's collectives, and by chance at the others: neither how often
-it is last nor its median lateness shows it. What counts is the waiting that a rank causes in a step, over all of its
-collectives.
+it is last nor its median lateness shows it. Two tests find it: whether it is last at the same place of most steps, and
+whether it causes most of the waiting of most steps. The first is the stronger one, where the length of a step is known:
+the chance delays of all other collectives of the step do not count.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
+from itertools import combinations, pairwise
+from math import exp, lgamma, log, sqrt
+from statistics import mean, median
 from typing import Final
 
 import msgspec
@@ -22,22 +26,39 @@ LEAST_PARTS: Final = 8
 #: A rank must cause most of the waiting in more than this share of the parts, where these are not steps: the delays of
 #: parts that cut steps apart are not independent, so that their p-value alone proves little.
 LEAST_CAUSED: Final = 0.5
+#: Least excess of a culprit: less is of no consequence, however significant it is.
+LEAST_EXCESS: Final = 0.1
+#: ns. Ranks leave a collective at different times, by about this much, and so enter the next one: no lateness of one
+#: of several collectives of a step.
+LEAVING_NS: Final = 200_000
+#: Newest collectives in whose pauses a period is sought; the longest pauses, and the distances between them, that are
+#: tried; the factor by which a pause between two steps is longer than the others.
+MOST_PAUSES: Final = 2048
+MOST_LONG: Final = 128
+MOST_TRIED: Final = 32
+LONGER: Final = 1.5
+#: Quantile of the normal distribution for intervals of 95 %.
+_NORMAL_95: Final = 1.96
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """The last ranks of one collective, how late they were, and the waiting of all others."""
+    """The last ranks of one collective, when they arrived, how late they were, and the waiting of all others."""
 
     last: tuple[int, ...]  # empty: unresolved
+    ranks: int
     behind_ns: int
     bound_ns: int
     caused_ns: int  # rank-nanoseconds
+    group: str = ""
+    number: int = 0
+    arrived_ns: int = 0
 
 
 class StepLateness(msgspec.Struct, frozen=True):
     """One rank over parts of `size` successive collectives: steps, or, where these are unknown, parts as long.
 
-    `caused`: parts in which no rank caused more waiting, of `parts` with any; `behind_ns`: its lateness per part, the
-    sum over the collectives at which it was last (median of all parts).
+    `caused`: parts in which it caused the waiting, of `parts` with any. `behind_ns` is how long the others waited for
+    it in a part: the median of those parts if it is late at the same place of each, else the median of all parts.
     """
 
     size: int
@@ -45,27 +66,179 @@ class StepLateness(msgspec.Struct, frozen=True):
     parts: int
     caused: int
     behind_ns: int
-    bound_ns: int
-    chance: float  # p-value, corrected for the sizes that were tried
+    bound_ns: int  # clock error, and the interval of 95 % of the median
+    chance: float  # p-value, corrected for the sizes and places that were tried
+    excess: float  # how consistently, beyond chance: see `excess`
+    is_placed: bool = False  # always at the same collectives of a step
+
+
+def excess(times: Sequence[bool], by_chance: float) -> float:
+    """How consistently something happens, beyond chance: 0 as often as by chance, 1 always.
+
+    0, too, where it is less than `LEAST_EXCESS` in either half of the times: a machine that delays one rank for some
+    seconds makes no straggler of it.
+    """
+    half = len(times) // 2
+    if not half or by_chance >= 1.0:
+        return 0.0
+    first, second, all_ = ((mean(part) - by_chance) / (1.0 - by_chance) for part in (times[:half], times[half:], times))
+    return all_ if min(first, second) >= LEAST_EXCESS else 0.0
+
+
+def binomial_tail(trials: int, least: int, share: float) -> float:
+    """Probability of at least `least` successes in `trials`, each with probability `share`."""
+    if least <= 0 or share >= 1.0:
+        return 1.0
+    if share <= 0.0:
+        return 0.0
+    logs = (
+        lgamma(trials + 1) - lgamma(k + 1) - lgamma(trials - k + 1) + k * log(share) + (trials - k) * log(1.0 - share)
+        for k in range(least, trials + 1)
+    )
+    return min(1.0, sum(exp(log_term) for log_term in logs))
+
+
+def median_error(values: Sequence[int]) -> int:
+    """Half of the interval of 95 % of the median, by order statistics; of few values half of their range."""
+    ordered = sorted(values)
+    count, middle = len(ordered), median(ordered)
+    reach = _NORMAL_95 * sqrt(count) / 2
+    low, high = ordered[max(0, int(count / 2 - reach))], ordered[min(count - 1, int(count / 2 + reach))]
+    return int(max(middle - low, high - middle))
+
+
+# -- the length of a step ----------------------------------------------------------------------------------------------
 
 
 def step_size(points: Sequence[SyncPoint]) -> int | None:
-    """Collectives per step, of all groups together: the period of operation, group and size; None without one."""
+    """Collectives per step, in the order of `points`; None where unknown, and for one.
+
+    The period of operation, group and size; that of the pauses before the collectives, if it is a multiple of it:
+    layers repeat within a step, and all collectives of a step may be alike.
+    """
     period = period_of([(point.name, point.group, point.numel) for point in points])
+    paused = _period_of_pauses(_pauses(points[-MOST_PAUSES:]), period or 1)
+    if paused is not None:
+        return paused
     return period if period is not None and period > 1 else None
 
 
-def step_lateness(
-    delays: Sequence[Delay], size: int | None, ranks: int, tail: Callable[[int, int, float], float]
-) -> dict[int, StepLateness]:
-    """By rank, the part size at which its lateness is least likely by chance. `tail`: binomial, as in `lateness`.
+def _pauses(points: Sequence[SyncPoint]) -> list[int]:
+    """From the last arrival at the collective before to the first at this one, ns."""
+    return [
+        min(arrival.instant.ns for arrival in point.arrivals) - max(arrival.instant.ns for arrival in before.arrivals)
+        for before, point in pairwise(points)
+    ]
+
+
+def _period_of_pauses(pauses: Sequence[int], unit: int) -> int | None:
+    """The least period at one place of which most pauses are longer than most others; None without one, and for 1.
+
+    Tried are the most frequent distances of long pauses from each other that are multiples of `unit`.
+    """
+    if len(pauses) < 2 * LEAST_PARTS:
+        return None
+    long = sorted(nlargest(MOST_LONG, range(len(pauses)), key=pauses.__getitem__))
+    distances = Counter(
+        after - before
+        for before, after in combinations(long, 2)
+        if (after - before) * LEAST_PARTS <= len(pauses) and (after - before) % unit == 0
+    )
+    tried = sorted(distance for distance, _ in distances.most_common(MOST_TRIED) if distance > 1)
+    return next((period for period in tried if _is_period(pauses, period)), None)
+
+
+def _is_period(pauses: Sequence[int], period: int) -> bool:
+    """Whether three of four pauses at one place of this period are longer than three of four at all other places."""
+    places = [pauses[place::period] for place in range(period)]
+    longest = max(range(period), key=lambda place: median(places[place]))
+    least = sorted(places[longest])[len(places[longest]) // 4]
+    rest = sorted(pause for place, own in enumerate(places) if place != longest for pause in own)
+    return least > LEAVING_NS and least > LONGER * rest[len(rest) * 3 // 4]
+
+
+# -- at one place of the steps -----------------------------------------------------------------------------------------
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """How often one rank was last at one place of the steps."""
+
+    chance: float
+    excess: float
+
+
+def placed_lateness(delays: Sequence[Delay], size: int, most_p: float) -> dict[int, StepLateness]:
+    """The ranks that are last at the same collectives of the steps, by rank. `delays` are of one group, oldest first.
+
+    `most_p` is the significance level of each rank; the p-value is corrected for the number of places.
+    """
+    if len(delays) < size * LEAST_PARTS:
+        return {}
+    span = delays[-1].number - delays[-1 - size].number  # a recorder may have lost steps in between
+    places: dict[int, list[Delay]] = defaultdict(list)
+    for delay in delays:
+        places[delay.number % span].append(delay)
+    late: dict[int, dict[int, _Place]] = defaultdict(dict)
+    for number, own in places.items():
+        for rank, place in _late_at(own, len(places), most_p).items():
+            late[rank][number] = place
+    return {rank: _over_steps(rank, [places[number] for number in own], own, span) for rank, own in late.items()}
+
+
+def _late_at(delays: Sequence[Delay], places: int, most_p: float) -> dict[int, _Place]:
+    """The ranks that are significantly often last at one place, and by more than ranks leave a collective apart."""
+    resolved = [delay for delay in delays if delay.last]
+    if len(resolved) < LEAST_PARTS:
+        return {}
+    by_chance = mean(len(delay.last) / delay.ranks for delay in resolved)
+    late = {}
+    for rank, count in Counter(rank for delay in resolved for rank in delay.last).items():
+        chance = min(1.0, binomial_tail(len(resolved), count, by_chance) * places)
+        consistent = excess([rank in delay.last for delay in resolved], by_chance)
+        behind = median(delay.behind_ns for delay in resolved if rank in delay.last)
+        if chance <= most_p and consistent * behind >= LEAVING_NS:
+            late[rank] = _Place(chance, consistent)
+    return late
+
+
+def _over_steps(rank: int, late: Sequence[Sequence[Delay]], places: Mapping[int, _Place], span: int) -> StepLateness:
+    """The lateness of a rank per step, over the places at which it is late."""
+    steps: dict[int, list[Delay]] = defaultdict(list)
+    for own in late:
+        for delay in own:
+            if delay.last:
+                steps[delay.number // span].append(delay)
+    behind = [waited_ns for step in steps.values() if (waited_ns := _waited_ns(step, rank))]
+    bound_ns = median(delay.bound_ns for step in steps.values() for delay in step if rank in delay.last)
+    best = min(places.values(), key=lambda place: place.chance)
+    return StepLateness(
+        span, True, len(steps), len(behind), int(median(behind)), int(bound_ns) + median_error(behind), best.chance,
+        best.excess, is_placed=True,
+    )  # fmt: skip
+
+
+def _waited_ns(delays: Iterable[Delay], rank: int) -> int:
+    """How long the others waited for this rank alone; lateness at collectives that overlap in time counts once."""
+    total = until = 0
+    intervals = [(delay.arrived_ns - delay.behind_ns, delay.arrived_ns) for delay in delays if rank in delay.last]
+    for begin, end in sorted(intervals):
+        total += max(0, end - max(begin, until))
+        until = max(until, end)
+    return total
+
+
+# -- of whole steps ----------------------------------------------------------------------------------------------------
+
+
+def step_lateness(delays: Sequence[Delay], size: int | None, ranks: int) -> dict[int, StepLateness]:
+    """By rank, the part size at which its lateness is least likely by chance.
 
     `size` is that of a step; without it, sizes of 2, 4, 8, … are tried, and the p-value is multiplied by their number.
     """
     sizes = [size] if size is not None else _sizes(len(delays))
     best: dict[int, StepLateness] = {}
     for tried in sizes:
-        for rank, late in _of_size(delays, tried, ranks, tail).items():
+        for rank, late in _of_size(delays, tried, ranks).items():
             if size is None and late.caused <= LEAST_CAUSED * late.parts:
                 continue
             corrected = msgspec.structs.replace(
@@ -84,42 +257,48 @@ def _sizes(count: int) -> list[int]:
     return sizes
 
 
-def _of_size(
-    delays: Sequence[Delay], size: int, ranks: int, tail: Callable[[int, int, float], float]
-) -> dict[int, StepLateness]:
+def _of_size(delays: Sequence[Delay], size: int, ranks: int) -> dict[int, StepLateness]:
     """The lateness of each rank that caused the most waiting of any part. An incomplete first part is left out."""
     parts = [delays[begin : begin + size] for begin in range(len(delays) % size, len(delays), size)]
     if len(parts) < LEAST_PARTS:
         return {}
-    wins: dict[int, int] = defaultdict(int)
-    behind: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    resolved = winners = 0
-    for part in parts:
-        caused: dict[int, int] = defaultdict(int)
-        late: dict[int, tuple[int, int]] = {}
-        for delay in part:
-            for rank in delay.last:
-                caused[rank] += delay.caused_ns
-                ns, bound_ns = late.get(rank, (0, 0))
-                late[rank] = (ns + delay.behind_ns, bound_ns + delay.bound_ns)
-        resolved += bool(caused)
-        for rank, amount in caused.items():
-            behind[rank].append(late[rank])
-            if amount == max(caused.values()):
-                wins[rank] += 1
-                winners += 1
-    if not resolved:
+    winners = [_most_waited_for(part) for part in parts]
+    waited = [latest for latest in winners if latest]
+    if not waited:
         return {}
-    share = winners / ranks / resolved
-    return {
-        rank: StepLateness(
-            size, False, resolved, count, *_median(behind[rank], len(parts)), tail(resolved, count, share)
-        )
-        for rank, count in wins.items()
+    by_chance = sum(map(len, waited)) / ranks / len(waited)
+    by_rank = {
+        rank: [[delay for delay in part if rank in delay.last] for part in parts]
+        for rank in {rank for delay in delays for rank in delay.last}
     }
+    behind = {rank: median(_waited_ns(part, rank) for part in own) for rank, own in by_rank.items()}
+    times = {rank: median(map(len, own)) for rank, own in by_rank.items()}
+    late = {}
+    for rank, count in Counter(rank for latest in waited for rank in latest).items():
+        # what the others cause by chance is no lateness of this one
+        beyond = behind[rank] - _of_others(behind, rank, ranks)
+        if beyond < LEAVING_NS * max(1.0, times[rank] - _of_others(times, rank, ranks)):
+            continue
+        bound_ns = median(sum(delay.bound_ns for delay in part) for part in by_rank[rank])
+        error_ns = median_error([_waited_ns(part, rank) for part in by_rank[rank]])
+        late[rank] = StepLateness(
+            size, False, len(waited), count, int(beyond), int(bound_ns) + error_ns,
+            binomial_tail(len(waited), count, by_chance), excess([rank in latest for latest in waited], by_chance),
+        )  # fmt: skip
+    return late
 
 
-def _median(late: Sequence[tuple[int, int]], parts: int) -> tuple[int, int]:
-    """Median of lateness and of its bound over all parts; 0 where it was never last."""
-    padded = [*late, *[(0, 0)] * (parts - len(late))]
-    return int(median(ns for ns, _ in padded)), int(median(bound_ns for _, bound_ns in padded))
+def _of_others(values: Mapping[int, float], rank: int, ranks: int) -> float:
+    """Median of a figure of all other ranks; those without it have 0."""
+    others = [value for other, value in values.items() if other != rank]
+    return median([*others, *[0.0] * (ranks - 1 - len(others))])
+
+
+def _most_waited_for(delays: Iterable[Delay]) -> tuple[int, ...]:
+    """The ranks that caused the most waiting; several if they were always last together."""
+    caused: dict[int, int] = defaultdict(int)
+    for delay in delays:
+        for rank in delay.last:
+            caused[rank] += delay.caused_ns
+    most = max(caused.values(), default=0)
+    return tuple(rank for rank, amount in caused.items() if amount == most)

@@ -31,7 +31,8 @@ def run(rank: int, collectives: int, late: Path) -> None:
         if step == 3:
             sys.stdout.write(f"READY rank={rank} pid={os.getpid()}\n")
             sys.stdout.flush()
-        time.sleep(STEP_S + (float(late.read_text()) / 1000 if is_late else 0.0))
+        late_s = float(late.read_text()) / 1000  # all ranks read it, so that reading it makes none of them late
+        time.sleep(STEP_S + (late_s if is_late else 0.0))
         for _ in range(collectives):
             dist.all_reduce(gradient.fill_(1.0))
 
