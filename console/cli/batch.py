@@ -114,7 +114,7 @@ def batch(
         raise refused
     return run_batch(
         config, for_s=for_s, output=output, quiet=quiet, records=records, fail_on=fail_on, order=order,
-        metrics=families, clocks=clocks, stacks=stacks, selection=selection, own_checks=True,
+        metrics=families, clocks=clocks, stacks=stacks, selection=selection, own_checks=True, rereads=skew,
         recording=HeadlessRecording(session, None) if session is not None else None,
     )  # fmt: skip
 

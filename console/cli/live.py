@@ -145,20 +145,21 @@ def run_batch(
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), clocks: bool = False,
     probes: bool = False, recording: HeadlessRecording | None = None, stacks: StackOutput = AS_SUMMARY,
     selection: CaptureSelection | None = None, own_checks: bool = False, stdout_is_taken: bool = False,
+    rereads: bool = False,
 ) -> int:  # fmt: skip
     """Run headless: watch, capture or diagnose per `order` what `selection` selects, report; returns the exit code.
 
     `before` is awaited after all nodes have sampled or failed, before any capture. `metrics`: families to stream to
     stdout; the summary then goes to stderr. `clocks`: probe during the run and once more at its end; `probes`: follow
     `[clock] duty`, continuously while a session records clocks. `recording`: the session to write. `own_checks`:
-    the report has the user's checks, too. `stdout_is_taken`: the summary goes to stderr. With an infinite `for_s`, an
-    interrupt is the normal end.
+    the report has the user's checks, too. `stdout_is_taken`: the summary goes to stderr. `rereads` as in
+    `headless.watch`. With an infinite `for_s`, an interrupt is the normal end.
     """
     store, interrupted = asyncio.run(
         watch_nodes(
             config, for_s, records=records, quiet=quiet, order=order, before=before, metrics=metrics,
             recording=recording, clocks_s=0.0 if clocks else None, probes=probes, selection=selection,
-            awaits_ranks=True,
+            awaits_ranks=True, rereads=rereads,
         )
     )  # fmt: skip
     status = finish(
@@ -221,12 +222,12 @@ async def watch_nodes(
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     metrics: tuple[str, ...] = (), recording: HeadlessRecording | None = None, clocks_s: float | None = None,
     clock_lines: ClockLines | None = None, probes: bool = False, selection: CaptureSelection | None = None,
-    awaits_ranks: bool = False, late_s: float = 0.0, stacks: bool = True,
+    awaits_ranks: bool = False, late_s: float = 0.0, stacks: bool = True, rereads: bool = False,
 ) -> tuple[Store, bool]:  # fmt: skip
     """Run headless; returns the store and whether it was interrupted. Parameters as for `run_batch`.
 
-    `clocks_s`: probe clocks during the run and for this many seconds at the end. `late_s` as in `headless.watch`,
-    `stacks` as in `Console`.
+    `clocks_s`: probe clocks during the run and for this many seconds at the end. `late_s` and `rereads` as in
+    `headless.watch`, `stacks` as in `Console`.
     """
     probes = probes or clocks_s is not None
     resume = recording.find_crashed(config) if recording else None
@@ -258,7 +259,7 @@ async def watch_nodes(
         headless.watch(
             store, bus, fleet, for_s, progress, order, before, console.findings,
             lambda: (stream is not None and stream.is_closed) or (recording is not None and recording.is_stopped),
-            stalls=console.stalls, selection=selection, awaits_ranks=awaits_ranks, late_s=late_s,
+            stalls=console.stalls, selection=selection, awaits_ranks=awaits_ranks, late_s=late_s, rereads=rereads,
         )
     )  # fmt: skip
     try:

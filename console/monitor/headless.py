@@ -11,7 +11,7 @@ import msgspec
 
 from ..analysis.stalls import Suspicion
 from ..core.bus import Hub
-from ..core.control import CaptureRequest, Control
+from ..core.control import CaptureRequest, Control, new_capture
 from ..core.store import Store
 from ..records import Failure, Log, Record
 from ..text.format import plural
@@ -34,6 +34,9 @@ NUMBERING_S, SETTLE_S = 6.0, 1.5
 CONNECT_S = 45.0
 #: Seconds of a run that the login to a node and the start of its agent usually take.
 LOGIN_S = 1.0
+#: Seconds between reads of Flight Recorders during a run that reports late ranks: 100 collectives a step fill one
+#: in some seconds. A longer run has no more reads than the second figure: the captures of all of them are kept.
+REREAD_S, MOST_REREADS = 5.0, 15
 #: Seconds. Without `--for`, how long devices that a node has not reported yet are awaited after its first sample.
 REPORT_S = 3.0
 
@@ -74,7 +77,7 @@ async def watch(
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     findings: FindingTracker | None = None, is_over: Callable[[], bool] = lambda: False,
     stalls: StallWatch | None = None, selection: CaptureSelection | None = None, awaits_ranks: bool = False,
-    late_s: float = 0.0,
+    late_s: float = 0.0, rereads: bool = False,
 ) -> None:  # fmt: skip
     """Watch for `for_s` seconds, or with 0 until every node has sent a full sample or failed. Then stop the fleet.
 
@@ -82,12 +85,16 @@ async def watch(
     updated throughout; `is_over()` ends the watch early. Jobs that `stalls` suspects are diagnosed meanwhile.
     `awaits_ranks`: where Python processes may be a job and there are no ranks, wait some seconds for these.
     `late_s`: for so many seconds more, nodes are awaited that connect late, until each was watched for `for_s`.
+    `rereads`: read the Flight Recorders during the watch, too, if there are any.
     """
+    reads = RecorderReads(store, control, for_s, selection) if rereads else None
     differing = TopologyFindings(store, TopologyFold(store), findings) if findings is not None else None
 
     async def evaluate(*, at_last: bool = False) -> None:
         if diagnosing is not None and not at_last:
             diagnosing.begin_if_due()
+        if reads is not None and not at_last and (diagnosing is None or not diagnosing.is_running):
+            reads.begin_if_due()
         if findings is not None and differing is not None and (at_last or findings.is_due):
             await findings.evaluate(is_last=at_last)
             await differing.evaluate(at_last=at_last)
@@ -101,6 +108,8 @@ async def watch(
             if order is None:
                 diagnosing.begin_if_due(at_once=True)  # a short run ends before the first evaluation
             await _meanwhile(diagnosing.wait(), findings)
+        if reads is not None:
+            await _meanwhile(reads.wait(), findings)
         if before is not None:
             await _meanwhile(before(), findings)
         if order is not None:
@@ -117,6 +126,8 @@ async def watch(
     finally:
         if diagnosing is not None:
             diagnosing.cancel()
+        if reads is not None:
+            reads.cancel()
         await evaluate(at_last=True)
         progress.show()
         try:
@@ -143,9 +154,14 @@ class AutomaticDiagnosis:
         self._store, self._control, self._findings, self._stalls = store, control, findings, stalls
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a diagnosis runs."""
+        return self._task is not None and not self._task.done()
+
     def begin_if_due(self, *, at_once: bool = False) -> None:
         """Begin to diagnose if a job appears to stand still and no diagnosis runs; `at_once` as in `StallWatch.due`."""
-        if self._task is not None and not self._task.done():
+        if self.is_running:
             return
         suspected = self._stalls.due(at_once=at_once)
         if suspected:
@@ -169,6 +185,50 @@ class AutomaticDiagnosis:
             self._findings.succeeded("stall diagnosis")
         except Exception as error:  # noqa: BLE001 - published as an error; the watch goes on
             self._findings.failed("stall diagnosis", error)
+
+
+class RecorderReads:
+    """Reads Flight Recorders again and again: each read adds the operations since the one before.
+
+    Nothing is read after a read in which no rank had a recorder.
+    """
+
+    def __init__(self, store: Store, control: Control, for_s: float, selection: CaptureSelection | None) -> None:
+        self._store, self._control, self._selection = store, control, selection
+        self._every_s = max(REREAD_S, for_s / MOST_REREADS)
+        self._due = time.monotonic() + self._every_s
+        self._task: asyncio.Task[object] | None = None
+        self._capture: str | None = None
+
+    def begin_if_due(self) -> None:
+        """Begin a read if the last one was some seconds ago and has ended."""
+        if time.monotonic() < self._due or not len(self._store.ranks):
+            return
+        if self._task is not None and not self._task.done():
+            return
+        if self._task is not None and self._capture is not None:
+            self._task.result()
+            last = self._store.captures.get(self._capture)
+            if last is None or not last.collectives:
+                return
+        request = CaptureRequest(new_capture())
+        try:
+            order = request if self._selection is None else self._selection.apply(request, self._store)
+        except NothingSelected:
+            return
+        assert isinstance(order, CaptureRequest)
+        self._capture, self._due = order.id, time.monotonic() + self._every_s
+        self._task = asyncio.create_task(self._control.capture(order), name="recorder read")
+
+    async def wait(self) -> None:
+        """Wait for the read that runs, if any."""
+        if self._task is not None:
+            await self._task
+
+    def cancel(self) -> None:
+        """End the read that runs, if any."""
+        if self._task is not None:
+            self._task.cancel()
 
 
 async def _watch(

@@ -10,12 +10,12 @@ import pytest
 
 from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
-from gconsole.core.control import Control
+from gconsole.core.control import CaptureRequest, Control
 from gconsole.core.store import Store
 from gconsole.monitor import headless as batch
 from gconsole.monitor.coverage import is_settled
 from gconsole.monitor.finding_tracker import FindingTracker
-from gconsole.records import AgentCost, Failure, Node, NodeState
+from gconsole.records import AgentCost, Collective, Failure, Node, NodeState, Rank
 
 DEADLINE_S = 60.0
 
@@ -182,3 +182,37 @@ def test_successful_connection_clears_the_earlier_failure():
     headless.hub.publish_own(NodeState(node="node1", state="ok"))
     headless.hub.publish_own(NodeState(node="node1", state="connecting", attempt=3))
     assert headless.store.nodes["node1"].failure is None and not is_settled(headless.store)
+
+
+@pytest.mark.parametrize("has_recorder", [True, False])
+async def test_flight_recorders_are_read_again_during_the_watch_where_there_are_any(monkeypatch, has_recorder):
+    monkeypatch.setattr(batch, "REREAD_S", 0.0)
+    monkeypatch.setattr(batch, "MOST_REREADS", 1e9)
+    hub, store = Hub(), Store()
+    hub.subscribe(store.apply)
+    hub.publish_own(NodeState(node="node1", state="ok"))
+    identity = {"node": "node1", "job": "llama", "rank": 0, "pid": 7, "start_ticks": 7}
+    hub.publish([a_node("node1"), Rank(status="present", source="environ", **identity)])
+    reads: list[str] = []
+    polls = 0
+
+    def is_over() -> bool:
+        nonlocal polls
+        polls += bool(reads)
+        return len(reads) == 3 or (polls == 30 and not has_recorder)
+
+    async def capture(request: CaptureRequest) -> None:
+        reads.append(request.id)
+        if has_recorder:
+            operation = {"capture": request.id, "source": "worker_server", "profiling_name": "gloo:all_reduce"}
+            hub.publish([Collective(**operation, **identity)])
+
+    async def stop() -> None:
+        pass
+
+    control = cast(Control, SimpleNamespace(stop=stop, capture=capture))
+    progress = batch.ProgressLine(store, None)
+    findings = FindingTracker(hub, HealthConfig())
+    watching = batch.watch(store, hub, control, DEADLINE_S, progress, findings=findings, is_over=is_over, rereads=True)
+    await asyncio.wait_for(watching, 2 * DEADLINE_S)
+    assert len(set(reads)) == len(reads) == (3 if has_recorder else 1)

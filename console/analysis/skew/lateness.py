@@ -15,6 +15,7 @@ from .per_step import (
     binomial_tail,
     excess,
     median_error,
+    much_later,
     placed_lateness,
     step_lateness,
     step_size,
@@ -259,8 +260,10 @@ def _rank(job: str, attempt: int, rank: int, own: Sequence[tuple[Lateness, RankL
     late = sorted(point.after_first_ns for _, point in own)
     share = len(last) / len(resolved) if resolved else None
     chance = _chance(resolved, len(last)) if resolved else None
-    consistent = excess([rank in point.last for point in resolved], _by_chance(resolved)) if resolved else 0.0
     behind = [point.behind_ns for point in last]
+    much = much_later(behind, [point.behind_ns for point in resolved if rank not in point.last])
+    times = [rank in point.last for point in resolved]
+    consistent = excess(times, _by_chance(resolved), much) if resolved else 0.0
     half = len(own) // 2
     trend = None
     if half >= 4:

@@ -26,8 +26,11 @@ LEAST_PARTS: Final = 8
 #: A rank must cause most of the waiting in more than this share of the parts, where these are not steps: the delays of
 #: parts that cut steps apart are not independent, so that their p-value alone proves little.
 LEAST_CAUSED: Final = 0.5
-#: Least excess of a culprit: less is of no consequence, however significant it is.
-LEAST_EXCESS: Final = 0.1
+#: Least excess of a culprit, and of one that others wait for so many times as long as for any other: less is of no
+#: consequence, however significant it is.
+OFTEN: Final = 0.25
+SOMETIMES: Final = 0.1
+MUCH: Final = 5.0
 #: ns. Ranks leave a collective at different times, by about this much, and so enter the next one: no lateness of one
 #: of several collectives of a step.
 LEAVING_NS: Final = 200_000
@@ -72,17 +75,23 @@ class StepLateness(msgspec.Struct, frozen=True):
     is_placed: bool = False  # always at the same collectives of a step
 
 
-def excess(times: Sequence[bool], by_chance: float) -> float:
+def excess(times: Sequence[bool], by_chance: float, much: float = 1.0) -> float:
     """How consistently something happens, beyond chance: 0 as often as by chance, 1 always.
 
-    0, too, where it is less than `LEAST_EXCESS` in either half of the times: a machine that delays one rank for some
-    seconds makes no straggler of it.
+    0, too, where it is less than `OFTEN` in either half of the times, or than `SOMETIMES` if it is `MUCH` worse than
+    when it happens to others (`much`, a factor): a machine that delays one rank for some seconds, or one of its cores
+    that has more to do than the others, makes no straggler.
     """
     half = len(times) // 2
     if not half or by_chance >= 1.0:
         return 0.0
     first, second, all_ = ((mean(part) - by_chance) / (1.0 - by_chance) for part in (times[:half], times[half:], times))
-    return all_ if min(first, second) >= LEAST_EXCESS else 0.0
+    return all_ if min(first, second) >= (SOMETIMES if much >= MUCH else OFTEN) else 0.0
+
+
+def much_later(own: Sequence[int], others: Sequence[int]) -> float:
+    """How many times as long as for others is waited for a rank (medians)."""
+    return median(own) / max(1.0, median(others)) if own and others else 1.0
 
 
 def binomial_tail(trials: int, least: int, share: float) -> float:
@@ -194,9 +203,10 @@ def _late_at(delays: Sequence[Delay], places: int, most_p: float) -> dict[int, _
     late = {}
     for rank, count in Counter(rank for delay in resolved for rank in delay.last).items():
         chance = min(1.0, binomial_tail(len(resolved), count, by_chance) * places)
-        consistent = excess([rank in delay.last for delay in resolved], by_chance)
-        behind = median(delay.behind_ns for delay in resolved if rank in delay.last)
-        if chance <= most_p and consistent * behind >= LEAVING_NS:
+        behind = [delay.behind_ns for delay in resolved if rank in delay.last]
+        much = much_later(behind, [delay.behind_ns for delay in resolved if rank not in delay.last])
+        consistent = excess([rank in delay.last for delay in resolved], by_chance, much)
+        if chance <= most_p and consistent * median(behind) >= LEAVING_NS:
             late[rank] = _Place(chance, consistent)
     return late
 
