@@ -26,7 +26,7 @@ from .together import cause_within, late_together
 #: Maximum difference of two reads of one node's clock at the same instant, ns.
 SAME_NODE_NS = 1_000
 #: Significance level of a culprit, over all ranks together (Bonferroni).
-CHANCE: Final = 0.01
+CHANCE: Final = 0.001
 #: A rank that is late once in a part is later there, by this factor, than if it were late at each collective of it.
 FEW: Final = 2
 #: Bins of the histogram of lateness, ns: upper ends.
@@ -295,14 +295,25 @@ def _lateness_by_step(analysed: Sequence[Lateness], ranks: int) -> dict[int, Ste
     ]  # fmt: skip
     points = [point.sync_point for point in analysed]
     whole = step_lateness(delays, step_size(points), ranks)
-    late = {rank: step for rank, step in whole.items() if step.chance * ranks <= CHANCE and step.excess > 0.0}
-    for group in {point.group for point in points}:
-        own = [point for point in points if point.group == group]
-        size = step_size(own)
+    late = {
+        rank: step
+        for rank, step in whole.items()
+        if step.chance * ranks <= CHANCE and step.excess > 0.0 and step.is_resolved
+    }
+    by_group: dict[str, list[SyncPoint]] = defaultdict(list)
+    for point in points:
+        by_group[point.group].append(point)
+    sizes: Counter[int] = Counter()
+    for group, own in by_group.items():
+        size = step_size(own, [size for size, _ in sizes.most_common(4)])
         if size is None:
             continue
-        placed = placed_lateness([delay for delay in delays if delay.group == group], size, CHANCE / ranks)
+        sizes[size] += 1
+        own_delays = [delay for delay in delays if delay.group == group]
+        placed = placed_lateness(own_delays, own, size, CHANCE / ranks)
         for rank, step in placed.items():
+            if not step.is_resolved:
+                continue
             if rank not in late or not late[rank].is_placed or step.chance < late[rank].chance:
                 late[rank] = step
     return late

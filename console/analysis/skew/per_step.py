@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nlargest
-from itertools import combinations, pairwise
+from itertools import chain, pairwise
 from math import exp, lgamma, log, sqrt
 from statistics import mean, median
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -34,11 +33,8 @@ MUCH: Final = 5.0
 #: ns. Ranks leave a collective at different times, by about this much, and so enter the next one: no lateness of one
 #: of several collectives of a step.
 LEAVING_NS: Final = 200_000
-#: Newest collectives in whose pauses a period is sought; the longest pauses, and the distances between them, that are
-#: tried; the factor by which a pause between two steps is longer than the others.
+#: Newest collectives in whose pauses a period is sought; by this factor the pauses between steps are longer.
 MOST_PAUSES: Final = 2048
-MOST_LONG: Final = 128
-MOST_TRIED: Final = 32
 LONGER: Final = 1.5
 #: Quantile of the normal distribution for intervals of 95 %.
 _NORMAL_95: Final = 1.96
@@ -73,6 +69,11 @@ class StepLateness(msgspec.Struct, frozen=True):
     chance: float  # p-value, corrected for the sizes and places that were tried
     excess: float  # how consistently, beyond chance: see `excess`
     is_placed: bool = False  # always at the same collectives of a step
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether its lateness exceeds its error; not required of stretches, which cut steps apart."""
+        return self.behind_ns > self.bound_ns or not self.is_step
 
 
 def excess(times: Sequence[bool], by_chance: float, much: float = 1.0) -> float:
@@ -119,14 +120,14 @@ def median_error(values: Sequence[int]) -> int:
 # -- the length of a step ----------------------------------------------------------------------------------------------
 
 
-def step_size(points: Sequence[SyncPoint]) -> int | None:
-    """Collectives per step, in the order of `points`; None where unknown, and for one.
+def step_size(points: Sequence[SyncPoint], likely: Iterable[int] = ()) -> int | None:
+    """Collectives per step, in the order of `points`; None where unknown, and for one. `likely` sizes are tried first.
 
     The period of operation, group and size; that of the pauses before the collectives, if it is a multiple of it:
     layers repeat within a step, and all collectives of a step may be alike.
     """
     period = period_of([(point.name, point.group, point.numel) for point in points])
-    paused = _period_of_pauses(_pauses(points[-MOST_PAUSES:]), period or 1)
+    paused = _period_of_pauses(_pauses(points[-MOST_PAUSES:]), period or 1, likely)
     if paused is not None:
         return paused
     return period if period is not None and period > 1 else None
@@ -140,30 +141,27 @@ def _pauses(points: Sequence[SyncPoint]) -> list[int]:
     ]
 
 
-def _period_of_pauses(pauses: Sequence[int], unit: int) -> int | None:
-    """The least period at one place of which most pauses are longer than most others; None without one, and for 1.
+def _period_of_pauses(pauses: Sequence[int], unit: int, likely: Iterable[int]) -> int | None:
+    """The least period at one place of which most pauses are longer than most others; None without one, and for 1."""
+    import numpy as np
 
-    Tried are the most frequent distances of long pauses from each other that are multiples of `unit`.
-    """
-    if len(pauses) < 2 * LEAST_PARTS:
-        return None
-    long = sorted(nlargest(MOST_LONG, range(len(pauses)), key=pauses.__getitem__))
-    distances = Counter(
-        after - before
-        for before, after in combinations(long, 2)
-        if (after - before) * LEAST_PARTS <= len(pauses) and (after - before) % unit == 0
-    )
-    tried = sorted(distance for distance, _ in distances.most_common(MOST_TRIED) if distance > 1)
-    return next((period for period in tried if _is_period(pauses, period)), None)
+    all_ = np.array(pauses, dtype=np.int64)
+    tried = chain(likely, range(unit, len(pauses) // LEAST_PARTS + 1, unit))
+    return next((period for period in tried if period % unit == 0 and _is_period(all_, period)), None)
 
 
-def _is_period(pauses: Sequence[int], period: int) -> bool:
+def _is_period(pauses: Any, period: int) -> bool:
     """Whether three of four pauses at one place of this period are longer than three of four at all other places."""
-    places = [pauses[place::period] for place in range(period)]
-    longest = max(range(period), key=lambda place: median(places[place]))
-    least = sorted(places[longest])[len(places[longest]) // 4]
-    rest = sorted(pause for place, own in enumerate(places) if place != longest for pause in own)
-    return least > LEAVING_NS and least > LONGER * rest[len(rest) * 3 // 4]
+    import numpy as np
+
+    rows = len(pauses) // period
+    if period < 2 or rows < LEAST_PARTS:
+        return False
+    places = pauses[len(pauses) - rows * period :].reshape(rows, period)
+    longest = int(np.argmax(np.median(places, axis=0)))
+    least = np.partition(places[:, longest], rows // 4)[rows // 4]
+    rest = np.delete(places, longest, axis=1).ravel()
+    return bool(least > LEAVING_NS and least > LONGER * np.partition(rest, rest.size * 3 // 4)[rest.size * 3 // 4])
 
 
 # -- at one place of the steps -----------------------------------------------------------------------------------------
@@ -176,25 +174,31 @@ class _Place(msgspec.Struct, frozen=True):
     excess: float
 
 
-def placed_lateness(delays: Sequence[Delay], size: int, most_p: float) -> dict[int, StepLateness]:
+def placed_lateness(
+    delays: Sequence[Delay], points: Sequence[SyncPoint], size: int, most_p: float
+) -> dict[int, StepLateness]:
     """The ranks that are last at the same collectives of the steps, by rank. `delays` are of one group, oldest first.
 
-    `most_p` is the significance level of each rank; the p-value is corrected for the number of places.
+    `most_p` is the significance level of each rank. The p-value is corrected for the number of places: half of the
+    level is for the place after the longest pause, where a step begins, and the others share the rest.
     """
     if len(delays) < size * LEAST_PARTS:
         return {}
     span = delays[-1].number - delays[-1 - size].number  # a recorder may have lost steps in between
     places: dict[int, list[Delay]] = defaultdict(list)
-    for delay in delays:
+    pauses: dict[int, list[int]] = defaultdict(list)
+    for delay, pause in zip(delays, [0, *_pauses(points)], strict=True):
         places[delay.number % span].append(delay)
+        pauses[delay.number % span].append(pause)
+    begin = max(places, key=lambda number: median(pauses[number]))
     late: dict[int, dict[int, _Place]] = defaultdict(dict)
     for number, own in places.items():
-        for rank, place in _late_at(own, len(places), most_p).items():
+        for rank, place in _late_at(own, 2 if number == begin else 2 * (len(places) - 1), most_p).items():
             late[rank][number] = place
     return {rank: _over_steps(rank, [places[number] for number in own], own, span) for rank, own in late.items()}
 
 
-def _late_at(delays: Sequence[Delay], places: int, most_p: float) -> dict[int, _Place]:
+def _late_at(delays: Sequence[Delay], tests: int, most_p: float) -> dict[int, _Place]:
     """The ranks that are significantly often last at one place, and by more than ranks leave a collective apart."""
     resolved = [delay for delay in delays if delay.last]
     if len(resolved) < LEAST_PARTS:
@@ -202,7 +206,7 @@ def _late_at(delays: Sequence[Delay], places: int, most_p: float) -> dict[int, _
     by_chance = mean(len(delay.last) / delay.ranks for delay in resolved)
     late = {}
     for rank, count in Counter(rank for delay in resolved for rank in delay.last).items():
-        chance = min(1.0, binomial_tail(len(resolved), count, by_chance) * places)
+        chance = min(1.0, binomial_tail(len(resolved), count, by_chance) * tests)
         behind = [delay.behind_ns for delay in resolved if rank in delay.last]
         much = much_later(behind, [delay.behind_ns for delay in resolved if rank not in delay.last])
         consistent = excess([rank in delay.last for delay in resolved], by_chance, much)
