@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,10 +15,6 @@ from ..text.timespec import INSTANT_FORMS
 from .completion import complete_sessions
 from .options import json_option, node_names, session_or_file, sessions_folder, usage_errors
 from .terminal import elapsed_shown, print_text
-
-if TYPE_CHECKING:
-    from ..session.export.formats import SessionFormat
-    from ..session.export.slice import SessionSlice
 
 #: Same as `session.export.formats.FORMS`, which --help must not import.
 _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html")
@@ -53,81 +48,29 @@ def export(
     gconsole export night --format parquet --kinds gpu,rank_stat -o figures/
     gconsole export night -o night.json && gconsole sessions import night.json --name again
     """
+    from ..runtime.recorded import RecordedSession
     from ..session.export.formats import SESSION_FORMATS
-    from ..session.export.slice import slice_session
+    from ..text.format import plural, size
 
     path = session_or_file(session, folder)
     form = SESSION_FORMATS[how]
-    wanted = None if nodes is None else frozenset(node_names(nodes, "--nodes"))
+    if output == "-" and form.is_folder:
+        raise click.UsageError(f"{how} writes several files; specify a folder: -o FOLDER")
+    names = None if nodes is None else node_names(nodes, "--nodes")
+    wanted = None if kinds is None else comma_words(kinds)
     with usage_errors(output or session):
-        what = slice_session(path, begin=begin, end=end, nodes=wanted, kinds=_kinds(kinds), gpus=comma_words(gpus))
-        _check_nodes(what)
-        _check_range(what, begin, end)
+        recorded = RecordedSession(path)
+        place = output or f"{recorded.name}{form.suffix}"
+        target = sys.stdout.buffer if output == "-" else place
         with elapsed_shown(f"exporting {session}") if output != "-" else nullcontext():
-            _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")
-    return 0
-
-
-def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
-    from ..text.atomic_files import make_folder, open_replacement
-    from ..text.format import plural, size
-
-    if form.is_folder:
-        folder = Path(output)
-        if output == "-":
-            raise click.UsageError(f"{form.name} writes several files; specify a folder: -o FOLDER")
-        if folder.exists() and any(folder.iterdir()):
-            raise click.UsageError(f"{folder} is not empty; specify a new or empty folder")
-        make_folder(folder)
-        files = form.write_folder(what, folder)
-        print_text(printable(f"{folder}: {plural(len(files), 'file')}"), err=True)
-    elif output == "-":
-        form.write(what, sys.stdout.buffer)
+            written = recorded.export(
+                how, target, since=begin or None, until=end or None, nodes=names, kinds=wanted, gpus=comma_words(gpus)
+            )
         sys.stdout.buffer.flush()
-    else:
-        with open_replacement(Path(output)) as file:
-            form.write(what, file)
-        print_text(printable(f"{output}: {size(Path(output).stat().st_size)}"), err=True)
-
-
-def _check_range(what: SessionSlice, begin: str, end: str) -> None:
-    """Raises UsageError for a range without records, instead of writing an empty file."""
-    from ..session.format.reader import RecordFilter, records
-    from ..text.format import date_time
-
-    first, last = what.choice.from_rx, what.choice.to_rx
-    if (begin or end) and next(records(what.path, RecordFilter(None, first, last)), None) is None:
-        bounds = " ".join(
-            f"{word} {date_time(instant)}" for word, instant in (("from", first), ("to", last)) if instant is not None
-        )
-        raise click.UsageError(f"nothing was recorded {bounds} (local time)")
-
-
-def _check_nodes(what: SessionSlice) -> None:
-    """Raises UsageError for nodes without records in a closed session or a file, instead of writing an empty file."""
-    if what.nodes is None or (what.path.is_dir() and what.meta.state == "recording"):
-        return
-    recorded = {agent.node for agent in what.meta.agents.values() if agent.node} or what.recorded_nodes()
-    if not recorded:
-        return
-    if unknown := what.nodes - recorded:
-        from ..text.nodeset_fold import fold
-
-        raise click.UsageError(
-            f"--nodes: no records of {fold(sorted(unknown))}; recorded nodes: {fold(sorted(recorded))}"
-        )
-
-
-def _kinds(text: str | None) -> frozenset[str] | None:
-    """Record kinds from a comma-separated list. Raises UsageError for unknown kinds."""
-    if text is None:
-        return None
-    from ..session.format.table_schema import TABLES
-
-    wanted = frozenset(comma_words(text))
-    if unknown := wanted - set(TABLES):
-        raise click.UsageError(f"--kinds: unknown kind: {', '.join(sorted(unknown))}; use {', '.join(TABLES)}")
-    return wanted
+        if output != "-":
+            of = plural(len(written), "file") if form.is_folder else size(written[0].stat().st_size)
+            print_text(printable(f"{place}: {of}"), err=True)
+    return 0
 
 
 @click.command()

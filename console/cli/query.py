@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ..core.store import Store
     from ..runtime.recorded import RecordedSession
     from ..runtime.results import TableFormat
-    from ..session.export.plots import Steps
     from ..session.query.engine import Database
     from ..session.query.sources import RecordedSource
     from ..session.query.stat import By
@@ -252,22 +251,10 @@ def stat(session: str, by: By, how: TableFormat, picture: Path | None, folder: P
 
 
 def _draw(recorded: RecordedSession, picture: Path) -> None:
-    from ..session.export.plots import plot, require_matplotlib
-    from ..session.export.slice import slice_session
     from ..session.query.limits import QueryError
-    from ..session.query.stat import STEP_TIMES
 
     try:
-        require_matplotlib()  # before a query that may take minutes
-        times = list(recorded.sql(STEP_TIMES).rows())
-        jobs = dict.fromkeys(row["job"] for row in times)
-        steps: list[Steps] = [
-            (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True))
-            for job in jobs
-        ]
-        del times
-        recorded.close()  # free its memory for plotting
-        plot(slice_session(recorded.path), steps, picture)
+        recorded.plot(picture)
     except ValueError as error:
         raise QueryError(str(error)) from error
     except OSError as error:

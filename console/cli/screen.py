@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,8 @@ from .options import json_option, linear_option, load_target, overrides_option, 
 from .terminal import elapsed_shown, print_text, require_consent
 
 if TYPE_CHECKING:
+    from ..analysis.comparison import Comparison
     from ..session.format.layout import Session
-    from ..session.manage.diff import Comparison
     from ..tui.models.destination import Destination
 
 
@@ -173,9 +172,7 @@ def diff(a: Session, b: Session, as_json: bool, as_text: bool) -> int:
     Opens a TUI on a terminal, prints text otherwise. Exit code 1 if nodes, their facts or findings differ; metric
     differences do not count.
     """
-    from ..session.manage.diff import compare_sessions
-    from ..session.manage.diff_lines import comparison_text
-    from ..session.query.worker import QueryWorkerClient
+    from ..runtime.recorded import RecordedSession
 
     with usage_errors():
         for session in (a, b):
@@ -184,14 +181,15 @@ def diff(a: Session, b: Session, as_json: bool, as_text: bool) -> int:
         if on_screen:
             comparison = _run_diff_app(a, b)
         else:
-            with elapsed_shown(f"comparing {a.name} and {b.name}"), closing(QueryWorkerClient()) as queries:
-                comparison = compare_sessions(a, b, queries)
+            with elapsed_shown(f"comparing {a.name} and {b.name}"):
+                result = RecordedSession(a.path).diff(RecordedSession(b.path))
+            comparison = result.comparison
     if comparison is None:
         return EXIT_INTERRUPTED
     if as_json:
         print_text(pretty(comparison), is_document=True)
     elif not on_screen:
-        print_text(printable_lines(comparison_text(comparison)))
+        print_text(printable_lines(str(result)))
     return 1 if comparison.is_different else 0
 
 

@@ -6,10 +6,11 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 from .. import GconsoleError
 from ..core.bus import Published
@@ -18,6 +19,8 @@ from ..monitor.crash import crash_findings
 from ..monitor.hang import verdict_findings
 from ..records import KINDS
 from ..session.export import document, gswarm
+from ..session.export.formats import SESSION_FORMATS
+from ..session.export.slice import slice_session
 from ..session.format import reader
 from ..session.format.layout import Meta, Session, SessionError, find, sessions_folder
 from ..session.format.manifest import Manifest
@@ -25,6 +28,7 @@ from ..session.format.reader import RecordFilter
 from ..session.format.table_schema import TABLES, literal, quoted
 from ..session.format.zstd_frames import Damage
 from ..session.manage.black_boxes import find_black_box
+from ..text.atomic_files import make_folder, open_replacement
 from ..text.format import duration
 from ..text.timespec import instant_ns
 from .frames import findings_table, gpus_table, nodes_table, ranks_table, report_of
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from ..session.query.engine import Database
     from ..session.query.sources import RecordedSource
     from ..session.query.stat import By
+    from .comparison import SessionDiff
 
 #: An instant: text as for `replay --at` ("+10m", "-5m", "50%", "14:02:30", ISO 8601), a datetime, or ns since 1970.
 Instant = str | datetime | int
@@ -172,6 +177,72 @@ class RecordedSession:
         entities = list(self.sql(entities_query(by)).rows())
         parts = [self._arrays(figures_query(by, part)) for part in slices(entities)]
         return join_results(parts)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw GPU metrics, step times and skew into a .pdf, .png or .svg file, as `gconsole stat --plot`.
+
+        Raises ValueError without matplotlib or data, QueryError, SessionError, OSError.
+        """
+        from ..session.export.plots import Steps, plot, require_matplotlib
+        from ..session.query.stat import STEP_TIMES
+
+        require_matplotlib()  # before a query that may take minutes
+        times: dict[str, list[tuple[int, float]]] = {}
+        for row in self.sql(STEP_TIMES).rows():
+            times.setdefault(row["job"], []).append((row["step"], row["step_s"]))
+        steps: list[Steps] = [
+            (job, [step for step, _ in seconds], [took_s for _, took_s in seconds]) for job, seconds in times.items()
+        ]
+        del times
+        self.close()  # free its memory for plotting
+        plot(slice_session(self.path), steps, Path(path))
+
+    def export(
+        self, how: str, path: str | os.PathLike[str] | BinaryIO, *, since: Instant | None = None,
+        until: Instant | None = None, nodes: str | Sequence[str] | None = None, kinds: Sequence[str] | None = None,
+        gpus: Sequence[str] = (),
+    ) -> list[Path]:  # fmt: skip
+        """Write records in a format of `gconsole export`: json, parquet, csv, perfetto, speedscope, gswarm, html.
+
+        "parquet" and "csv" take a new or empty folder, the others a file; the file is replaced atomically. Returns what
+        was written. `since` is included, `until` is not. Raises SessionError if nothing was recorded then or of these
+        nodes, OSError.
+        """
+        form = SESSION_FORMATS.get(how)
+        if form is None:
+            raise SessionError(f"{how!r} is not a format; use {', '.join(SESSION_FORMATS)}")
+        if unknown := set(kinds or ()) - set(TABLES):
+            raise SessionError(f"unknown kind: {', '.join(sorted(unknown))}; use {', '.join(TABLES)}")
+        names = None if nodes is None else frozenset(_node_names(nodes))
+        wanted = None if kinds is None else frozenset(kinds)
+        begin, end = (limit if isinstance(limit, str) else self._instant(limit) or "" for limit in (since, until))
+        source = slice_session(self.path, begin=begin, end=end, nodes=names, kinds=wanted, gpus=tuple(gpus))
+        source.check_present()
+        if not isinstance(path, str | os.PathLike):
+            form.write(source, path)
+            return []
+        target = Path(path)
+        if not form.is_folder:
+            with open_replacement(target) as file:
+                form.write(source, file)
+            return [target]
+        if target.exists() and any(target.iterdir()):
+            raise SessionError(f"{target} is not empty; specify a new or empty folder")
+        make_folder(target)
+        return form.write_folder(source, target)
+
+    def diff(self, other: RecordedSession | str | os.PathLike[str]) -> SessionDiff:
+        """Compare with a later session, as `gconsole diff`: facts, findings, metrics. Raises SessionError, OSError."""
+        from ..session.query.comparison import compare_sessions
+        from ..session.query.worker import QueryWorkerClient
+        from .comparison import SessionDiff
+
+        compared = other if isinstance(other, RecordedSession) else open(other)
+        for session in (self, compared):
+            if not session.path.is_dir():
+                raise SessionError(f"{session.path}: a file; import it first: gconsole sessions import {session.path}")
+        with closing(QueryWorkerClient()) as queries:
+            return SessionDiff(compare_sessions(self.path, compared.path, queries))
 
     def df(
         self, kind: str, *, nodes: str | Sequence[str] | None = None, since: Instant | None = None,

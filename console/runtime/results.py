@@ -137,6 +137,11 @@ class JobVerdicts(Sequence[JobVerdict]):
         return f"{_PRE}{_as_html(self.lines()) or escape(str(self))}{notes}</pre>"
 
 
+def lines_html(lines: Sequence[Line]) -> str:
+    """The lines as HTML in a fixed-width font."""
+    return f"{_PRE}{_as_html(lines)}</pre>"
+
+
 def _as_html(lines: Sequence[Line]) -> str:
     drawn = []
     for line in lines:

@@ -10,10 +10,11 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 
+from ..analysis.comparison import Comparison
+from ..present.comparison import Order, difference_lines, headline, names
 from ..present.spans import Span, as_text, plain
 from ..session.format.layout import Session, SessionError
-from ..session.manage.diff import Comparison, compare_sessions
-from ..session.manage.diff_lines import Order, difference_lines, headline, names
+from ..session.query.comparison import compare_sessions
 from ..session.query.limits import QueryCancelled
 from ..session.query.worker import QueryWorkerClient
 from .base_app import BaseApp
@@ -100,7 +101,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
 
 def diff_of(a: Session, b: Session) -> DiffScreen:
     """The screen for two recorded sessions."""
-    return DiffScreen(a.name, b.name, lambda queries: compare_sessions(a, b, queries))
+    return DiffScreen(a.name, b.name, lambda queries: compare_sessions(a.path, b.path, queries))
 
 
 class DiffApp(BaseApp, inherit_bindings=False):

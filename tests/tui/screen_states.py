@@ -22,8 +22,8 @@ from textual.screen import Screen
 from textual.widgets import Input, TextArea
 from waiting import screen, settle, until
 
+from gconsole.analysis.comparison import ChangedFact, Comparison, Figure, Spread
 from gconsole.records import Finding
-from gconsole.session.manage.diff import ChangedFact, Comparison, Figure, Spread
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
 from gconsole.tui.dialogs.dialog import DetailDialog, KeysDialog, LinesDialog, LogDialog

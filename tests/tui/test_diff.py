@@ -15,11 +15,11 @@ from tmux import Tmux
 from waiting import painted, until
 from waiting import screen as screen_of
 
+from gconsole.analysis.comparison import Comparison
+from gconsole.present.comparison import difference_lines, headline
 from gconsole.records import Gpu, Node, Record
 from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, Session, named
-from gconsole.session.manage.diff import Comparison
-from gconsole.session.manage.diff_lines import difference_lines, headline
 from gconsole.session.query.worker import QueryWorkerClient
 from gconsole.session.replay import Replay
 from gconsole.text.cells import width_of

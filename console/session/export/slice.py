@@ -16,6 +16,7 @@ from ...core.store import Store
 from ...records import RawRecord, Record
 from ...records.kinds import kind_of, names_where
 from ...text.format import date_time
+from ...text.nodeset_fold import fold
 from ...text.timespec import TimeSpecError, instant_ns
 from ..format import reader
 from ..format.index import open_index
@@ -55,9 +56,23 @@ class SessionSlice(msgspec.Struct, frozen=True):
             if gpus.matches(record, record.node):
                 yield record
 
-    def recorded_nodes(self) -> set[str]:
-        """Names of the nodes in the records. Reads them all. Raises as `records`."""
-        return {record.node for record in reader.records(self.path) if record.node}
+    def check_present(self) -> None:
+        """Raises SessionError for a range or nodes without records, instead of an empty export.
+
+        Nodes are not checked while a session is recorded: they may come later.
+        """
+        first, last = self.choice.from_rx, self.choice.to_rx
+        is_open = self.path.is_dir() and self.meta.state == "recording"
+        if self.nodes is not None and not is_open:
+            recorded = {agent.node for agent in self.meta.agents.values() if agent.node}
+            recorded = recorded or {record.node for record in reader.records(self.path) if record.node}
+            if recorded and (unknown := self.nodes - recorded):
+                raise SessionError(f"no records of {fold(sorted(unknown))}; recorded nodes: {fold(sorted(recorded))}")
+        if (first, last) != (None, None) and next(
+            reader.records(self.path, RecordFilter(None, first, last)), None
+        ) is None:
+            words = [f"{word} {date_time(ns)}" for word, ns in (("from", first), ("to", last)) if ns is not None]
+            raise SessionError(f"nothing was recorded {' '.join(words)} (local time)")
 
     def _initial_state(self) -> Iterator[Published]:
         kinds = _STATE if self.choice.kinds is None else _STATE & frozenset(self.choice.kinds)
@@ -102,24 +117,24 @@ class SampleClock:
 
 
 def slice_session(
-    path: Path, *, begin: str = "", end: str = "", nodes: frozenset[str] | None = None,
+    path: Path, *, begin: str | int = "", end: str | int = "", nodes: frozenset[str] | None = None,
     kinds: frozenset[str] | None = None, gpus: tuple[str, ...] = (),
 ) -> SessionSlice:  # fmt: skip
-    """Return the slice of a session or record file; `begin` and `end` as typed by the user.
+    """Return the slice of a session or record file; `begin` and `end` as typed by the user, or in ns since 1970.
 
     Raises SessionError for an invalid time or GPU, OSError, RecordFileError.
     """
     GpuChoice(gpus)
     meta = Session(path).read() if path.is_dir() else Meta(name=path.name.partition(".")[0])
-    from_rx, to_rx = _time_range(begin, end, *_span(path, meta)) if begin or end else (None, None)
+    from_rx, to_rx = (None, None) if begin == end == "" else _time_range(begin, end, *_span(path, meta))
     return SessionSlice(path, RecordFilter(kinds, from_rx, to_rx), nodes, meta, gpus)
 
 
-def _time_range(begin: str, end: str, first: int, last: int) -> tuple[int | None, int | None]:
+def _time_range(begin: str | int, end: str | int, first: int, last: int) -> tuple[int | None, int | None]:
     """The instants of `--from` (included) and `--to` (excluded), ns. Raises SessionError for an empty range."""
     try:
-        from_rx = instant_ns(begin, first, last) if begin else None
-        to_rx = instant_ns(end, first, last, earliest=from_rx) if end else None
+        from_rx = instant_ns(begin, first, last) if isinstance(begin, str) and begin else begin or None
+        to_rx = instant_ns(end, first, last, earliest=from_rx) if isinstance(end, str) and end else end or None
     except TimeSpecError as error:
         raise SessionError(str(error)) from error
     if from_rx is not None and to_rx is not None and to_rx <= from_rx:

@@ -1,1 +1,1 @@
-"""Operations on whole sessions: list, merge, compact, retention, import, diff."""
+"""Operations on whole sessions: list, merge, compact, retention, import."""

@@ -249,3 +249,71 @@ def test_closing_removes_what_was_unpacked(tmp_path, monkeypatch):
         assert list(scratch.iterdir())
     assert not list(scratch.iterdir())
     assert isinstance(next(iter(night.records("gpu"))), Gpu), "it can still be read"
+
+
+# -- exports, comparison -----------------------------------------------------------------------------------------------
+
+
+def test_csv_export_has_the_records_of_the_range_and_nodes(tmp_path):
+    a_session(tmp_path, [gpu(n, node=f"n{n % 2}", at=n, util_pct=float(n)) for n in range(10)])
+    night = gconsole.open("night", folder=tmp_path)
+
+    written = night.export("csv", tmp_path / "out", since="+4s", until=START + 8 * 10**9, nodes="n1", kinds=["gpu"])
+
+    assert written == [tmp_path / "out" / "gpu.csv"]
+    assert pd.read_csv(written[0])["util_pct"].tolist() == [5.0, 7.0]
+
+
+def test_export_of_one_file_can_be_opened_again(night, tmp_path):
+    (written,) = night.export("json", tmp_path / "night.json")
+
+    assert list(gconsole.open(written).records("rank")) == list(night.records("rank"))
+
+
+@pytest.mark.parametrize(
+    ("how", "part", "words"),
+    [("xml", {}, "not a format"), ("json", {"nodes": "n9"}, "no records of n9"), ("csv", {"kinds": ["gpus"]}, "gpus"),
+     ("json", {"since": "2099-01-01"}, "nothing was recorded")],
+)  # fmt: skip
+def test_export_of_nothing_is_an_error_and_writes_no_file(night, tmp_path, how, part, words):
+    with pytest.raises(gconsole.SessionError, match=words):
+        night.export(how, tmp_path / "out", **part)
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_comparison_has_frames_of_facts_findings_and_metrics(tmp_path):
+    before = [GpuInfo(node="n1", agent="a", seq=1, rx=START, index=0, uuid="u", name="H100", driver="550.1"),
+              gpu(2, "u", power_w=300.0)]  # fmt: skip
+    after = [GpuInfo(node="n1", agent="a", seq=1, rx=START, index=0, uuid="u", name="H100", driver="560.2"),
+             gpu(2, "u", power_w=400.0, temp_c=50.0)]  # fmt: skip
+    a_session(tmp_path, before, "before")
+    a_session(tmp_path, after, "after")
+
+    diff = gconsole.open("before", folder=tmp_path).diff(tmp_path / "after")
+
+    assert diff.is_different
+    assert diff.facts.to_dict("records") == [
+        {"what": "gpu0 driver", "a": "550.1", "b": "560.2", "nodes": ["n1"]},
+    ]  # fmt: skip
+    assert diff.findings.empty
+    metrics = diff.df().set_index("metric")
+    assert (metrics.loc["gpu.power_w", "median_a"], metrics.loc["gpu.power_w", "median_b"]) == (300.0, 400.0)
+    assert metrics.loc["gpu.temp_c", "samples_a"] is pd.NA, "not measured is not 0"
+    assert "gpu0 driver" in str(diff) and "gpu0 driver" in diff._repr_html_()
+
+
+def test_comparison_with_a_file_says_to_import_it(night, tmp_path):
+    (written,) = night.export("json", tmp_path / "night.json")
+
+    with pytest.raises(gconsole.SessionError, match="import it first"):
+        night.diff(written)
+
+
+def test_plot_draws_the_picture_of_the_command(tmp_path):
+    pytest.importorskip("matplotlib")
+    a_session(tmp_path, [gpu(n, at=n, util_pct=float(n), power_w=100.0) for n in range(20)])
+
+    gconsole.open("night", folder=tmp_path).plot(tmp_path / "night.svg")
+
+    assert "power_w" in (tmp_path / "night.svg").read_text()

@@ -6,8 +6,8 @@ import pytest
 from session_builders import a_session
 
 from gconsole.records import End, Finding, Gpu, GpuInfo, Link, Node
-from gconsole.session.manage import diff
-from gconsole.session.manage.diff import compare_sessions
+from gconsole.session.query import comparison
+from gconsole.session.query.comparison import compare_sessions
 from gconsole.session.query.worker import QueryWorkerClient
 
 
@@ -21,7 +21,7 @@ def compare(tmp_path):
             for name, records in (("x", a), ("y", b)):
                 for seq, record in enumerate(records, 1):
                     record.agent, record.seq, record.rx = name, seq, seq
-                sessions.append(a_session(tmp_path, records, name))
+                sessions.append(a_session(tmp_path, records, name).path)
             return compare_sessions(*sessions, queries)
 
         yield compare
@@ -81,7 +81,7 @@ def test_metric_spread_has_median_and_tail_percentiles_and_excludes_unknown_samp
 
 
 def test_long_session_is_downsampled_without_biasing_its_median(compare, monkeypatch):
-    monkeypatch.setattr(diff, "KEPT", 1000)
+    monkeypatch.setattr(comparison, "KEPT", 1000)
     records = [Gpu(node="a", index=0, uuid="u", power_w=float(watts)) for watts in range(20_000)]
     (figure,) = compare(records, [node("a")]).figures
     assert (figure.a.samples, figure.a.max) == (20_000, 19_999)

@@ -207,7 +207,7 @@ def test_nodes_without_records_in_a_file_are_an_error(tmp_path):
 
     result = CliRunner().invoke(command, [str(recording), "-o", str(tmp_path / "x"), "--nodes", "n0,elsewhere"])
 
-    assert result.exit_code == 2 and "--nodes: no records of elsewhere; recorded nodes: n" in result.output
+    assert result.exit_code == 2 and "no records of elsewhere; recorded nodes: n" in result.output
     assert not (tmp_path / "x").exists()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
-from ...present.spans import Line, Span, as_text, cut, glyph, plain
-from ...text import format
-from ...text.cells import clean, fit, width_of
-from ...text.nodeset_fold import fold
-from .diff import LINKS, Alike, Comparison, Figure, Spread, folded
+from ..analysis.comparison import LINKS, Alike, Comparison, Figure, Spread, folded
+from ..text import format
+from ..text.cells import clean, fit, width_of
+from ..text.nodeset_fold import fold
+from .spans import Line, Span, as_text, cut, glyph, plain
 
 Order = Literal["name", "change"]
 #: Relative change of a median below which it is not highlighted.
