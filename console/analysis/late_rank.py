@@ -5,8 +5,10 @@ A few samples a minute prove nothing, so this says when to capture; the verdict 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from itertools import pairwise
+from math import inf, sqrt
 from typing import Final, NamedTuple
 
 from ..text.format import seconds
@@ -17,10 +19,13 @@ from .stacks.frame_models import FrameClass
 
 #: Seconds. The others must have waited for a rank for at least the first; samples older than the second are dropped.
 LATE_S: Final = 45.0
-HORIZON_S: Final = 120.0
+HORIZON_S: Final = 600.0
 #: Samples that each rank needs, and how many are kept at most.
 LEAST_SAMPLES: Final = 6
-MOST_SAMPLES: Final = 64
+MOST_SAMPLES: Final = 128
+#: Waits of each other rank that are seen at least: of two ranks whose steps take their time by chance, one is the last
+#: in all of twelve steps once in 2,000 times. The samples of one long wait prove no more than one.
+LEAST_WAITS: Final = 12
 #: Share of the samples of the others in which they had run since the sample before: steps pass.
 PASSES: Final = 0.5
 #: Quantile of the normal distribution for intervals of 95 %.
@@ -34,6 +39,7 @@ class PlaceSample(NamedTuple):
     cls: FrameClass | None
     activity: Activity | None  # apart from training
     slept: bool  # its main thread had not run since the sample before
+    is_quiet: bool = False  # its data connections were silent since the sample before, so that no step has passed
 
 
 class WaitShare(NamedTuple):
@@ -54,6 +60,7 @@ class LateRank(NamedTuple):
 
     rank: int
     since_s: float  # for at least this long
+    cls: FrameClass | None  # what it mostly does while it does not wait
     own: WaitShare
     others: WaitShare  # all together; samples of one rank, because those of one instant are no independent ones
     lead: float
@@ -80,7 +87,7 @@ def late_rank(ranks: Mapping[int, Sequence[PlaceSample]]) -> LateRank | None:
     one long wait.
     """
     numbers = sorted(ranks)
-    counted = list(counted_samples(ranks).values())
+    counted = _newest_waits(list(counted_samples(ranks).values()))
     if min(map(len, counted), default=0) < LEAST_SAMPLES or any(each.cls == "p2p" for rank in counted for each in rank):
         return None
     since_s = min(samples[-1].at_s - samples[0].at_s for samples in counted)
@@ -97,7 +104,30 @@ def late_rank(ranks: Mapping[int, Sequence[PlaceSample]]) -> LateRank | None:
     lead = rest.share - own.share
     low = lead - sqrt((rest.share - rest.low) ** 2 + (own.high - own.share) ** 2)
     high = lead + sqrt((rest.high - rest.share) ** 2 + (own.share - own.low) ** 2)
-    return LateRank(numbers[slowest], since_s, own, rest, lead, max(0.0, low), min(1.0, high))
+    classes = Counter(each.cls for each in counted[slowest] if each.cls not in WAITING)
+    cls = classes.most_common(1)[0][0] if classes else None
+    return LateRank(numbers[slowest], since_s, cls, own, rest, lead, max(0.0, low), min(1.0, high))
+
+
+def _newest_waits(ranks: Sequence[Sequence[PlaceSample]]) -> list[list[PlaceSample]]:
+    """The newest samples with `LEAST_WAITS` waits of every rank but one, over `LATE_S`; none where there are fewer."""
+    begins = sorted(map(_begin_of_waits, ranks))
+    if len(begins) < 2 or begins[1] == -inf:
+        return [[] for _ in ranks]
+    begin_s = min(begins[1], min(samples[-1].at_s for samples in ranks if samples) - LATE_S)
+    first = [sum(each.at_s < begin_s for each in samples) for samples in ranks]
+    return [list(samples[max(0, index - 1) :]) for samples, index in zip(ranks, first, strict=True)]
+
+
+def _begin_of_waits(samples: Sequence[PlaceSample]) -> float:
+    """When the last `LEAST_WAITS` waits of a rank began; minus infinity where it has had fewer."""
+    waits = [
+        after.at_s
+        for before, after in pairwise([None, *samples])
+        if after is not None and after.cls in WAITING
+        and (before is None or before.cls not in WAITING or not (after.slept or after.is_quiet))
+    ]  # fmt: skip
+    return waits[-LEAST_WAITS] if len(waits) >= LEAST_WAITS else -inf
 
 
 def counted_samples(ranks: Mapping[int, Sequence[PlaceSample]]) -> dict[int, list[PlaceSample]]:

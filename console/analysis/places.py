@@ -10,7 +10,7 @@ import msgspec
 from ..records import StackFrame
 from .hang.rank_state import WAITING
 from .stacks.frame_models import FrameClass
-from .stacks.frames import Reader, is_library
+from .stacks.frames import Reader, is_library, long_work
 
 #: What a rank is busy with apart from training.
 Activity = Literal["compiling", "checkpointing", "starting", "evaluating"]
@@ -19,8 +19,6 @@ ACTIVITIES: Final[Mapping[FrameClass, Activity]] = {
 }  # fmt: skip
 #: Activities that take long without any sign of progress.
 PATIENT: Final[frozenset[Activity]] = frozenset({"compiling", "checkpointing", "starting"})
-#: Words in the name of a function that evaluates a model.
-_EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "val"})
 #: A module that is imported runs below this file, also the job's own.
 _IMPORTS: Final = "<frozen importlib._bootstrap"
 #: Classes in which a rank waits for others, or for data.
@@ -43,8 +41,8 @@ def place_facts(frames: Sequence[StackFrame], reader: Reader) -> PlaceFacts:
     activity = ACTIVITIES.get(cls) if cls is not None else None
     if activity is None and any(frame.file.startswith(_IMPORTS) for frame in frames):
         activity = "starting"
-    if activity is None and any(_evaluates(frame) for frame in frames):
-        activity = "evaluating"
+    if activity is None:
+        activity = next(filter(None, map(long_work, reversed(frames))), None)
     return PlaceFacts(cls, activity, cls in _WAITS, _text(frames))
 
 
@@ -57,11 +55,6 @@ def own_call(frames: Sequence[StackFrame] | None) -> tuple[str, str] | None:
 def _own(frames: Sequence[StackFrame]) -> StackFrame | None:
     own = next((frame for frame in reversed(frames) if not is_library(frame.file)), None)
     return own or (frames[-1] if frames else None)
-
-
-def _evaluates(frame: StackFrame) -> bool:
-    words = frame.function.rsplit(".", 1)[-1].lower().strip("_").split("_")
-    return not is_library(frame.file) and not _EVALUATES.isdisjoint(words)
 
 
 def _text(frames: Sequence[StackFrame]) -> str:

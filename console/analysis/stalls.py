@@ -64,6 +64,7 @@ class Suspicion(msgspec.Struct, frozen=True):
     is_slow: bool = False  # it does not stand still: its steps advance
     late: int | None = None  # the rank that the others wait for in each step, where one stands out
     measured: str = ""  # how often they wait for it, with error bars
+    is_data: bool = False  # it waits for its data meanwhile
     evidence: tuple[str, ...] = ()  # fields of records that show it; (): those of watched steps or main threads
 
 

@@ -28,8 +28,8 @@ from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
 from ..config import Config, ConfigError
 from ..core.control import CaptureRequest, Control, PeerProcess, new_capture
-from ..core.store import CaptureNow, Store
-from ..records import ConsoleRecord, Finding, NodeState, Rank, RankStat, Severity, Stack
+from ..core.store import CaptureNow, RankNow, Store
+from ..records import ConsoleRecord, Finding, NodeState, Place, Rank, RankStat, Severity, Stack
 from ..records.kinds import is_gone
 from .rank_gpus import gpu_figures
 
@@ -106,7 +106,7 @@ def evidence_of(store: Store, job: JobRanks, stacks: Sequence[Stack]) -> Evidenc
         collectives=collectives_evidence(newest) if newest else (),
         connections=tuple(record for capture in store.captures.values() for record in capture.connections),
         gpus=gpu_figures(store, job.job, job.attempt),
-        places={key: now.place for key, now in ranks.items() if now.place is not None},
+        places={key: _unbroken(now, now.place) for key, now in ranks.items() if now.place is not None},
         longest_pause_s=max((now.longest_pause_s for now in ranks.values() if not is_gone(now.rank)), default=0.0),
     )
 
@@ -132,6 +132,14 @@ def hang_models(store: Store) -> list[Model]:
         except BadModel:
             pass  # validated when recorded, but a newer version may have classes that this one lacks
     return models
+
+
+def _unbroken(now: RankNow, place: Place) -> Place:
+    """The place of a rank, where it is at most since its connections are silent: before, it made steps in between."""
+    if place.moved_bytes is None:
+        return place
+    quiet_since = now.quiet_since or place.sampled
+    return replace(place, since=max(place.since, quiet_since), path_since=max(place.path_since, quiet_since))
 
 
 def verdict_finding(verdict: Verdict) -> FindingDraft | None:

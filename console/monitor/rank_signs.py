@@ -14,6 +14,7 @@ from ..analysis.places import Activity, PlaceFacts, place_facts
 from ..analysis.stacks.frames import Reader
 from ..analysis.stalls import JobKey
 from ..core.store import ProcessKey, RankNow, Store
+from ..core.store.entities import QUIET_BYTES_S
 from ..records import PgStatus, Place, Rank
 from .hang import hang_models
 from .job_clocks import JobClocks
@@ -138,7 +139,12 @@ class RankSigns:
             return
         while samples and at_s - samples[0].at_s > HORIZON_S:
             samples.popleft()
-        samples.append(PlaceSample(at_s, facts.cls, facts.activity, place.slept))
+        is_quiet = (
+            bool(samples)
+            and place.moved_bytes is not None
+            and (place.moved_bytes <= QUIET_BYTES_S * (at_s - samples[-1].at_s))
+        )
+        samples.append(PlaceSample(at_s, facts.cls, facts.activity, place.slept, is_quiet))
         if facts.cls == "collective" and facts.activity is None and place.moved_bytes:
             self._exchanges[key] = self._exchanges.get(key, 0) + 1
 

@@ -109,7 +109,8 @@ class SlowJobs:
 def _late(job: JobKey, late: LateRank, step_s: float | None) -> Suspicion:
     text = f"the others wait for rank {late.rank} for {seconds(late.since_s)}, while steps advance"
     return Suspicion(
-        job, late.since_s, (), text, is_slow=True, late=late.rank, measured=late_text(late, step_s)
+        job, late.since_s, (), text, is_slow=True, late=late.rank, measured=late_text(late, step_s),
+        is_data=late.cls == "dataloader",
     )  # fmt: skip
 
 
@@ -132,6 +133,21 @@ def _slower_by_clock(job: JobKey, clock: CurveClock | None) -> Suspicion | None:
     return Suspicion(job, slow.since_s, (), text, is_slow=True, evidence=signal.evidence)
 
 
+def _bound_by_data(suspicion: Suspicion, verdict: FindingDraft) -> FindingDraft:
+    """The finding of a job whose steps wait for data: without a name, because any rank may be the last for long.
+
+    Data loaders read ahead. A rank that has fallen behind by chance has no batch in store, and the others wait in every
+    step, until another one has fallen behind.
+    """
+    evidence = f"place.frames: {suspicion.measured}"
+    return FindingDraft(
+        id="slow", severity="warning", confidence="likely", culprits=(), job=suspicion.job[0],
+        text=f"{suspicion.job[0]}: steps wait for data loading, at present that of rank {suspicion.late}. "
+        f"{suspicion.measured}.",
+        evidence=(*verdict.evidence, evidence),
+    )  # fmt: skip
+
+
 def slow_findings(suspicion: Suspicion, verdict: FindingDraft | None) -> tuple[FindingDraft, ...] | None:
     """The findings of a slow job in place of that of the verdict on its capture; None: that of the verdict.
 
@@ -143,6 +159,8 @@ def slow_findings(suspicion: Suspicion, verdict: FindingDraft | None) -> tuple[F
             return None
         if verdict.culprits != (f"rank {suspicion.late}",):
             return ()
+        if suspicion.is_data:
+            return (_bound_by_data(suspicion, verdict),)
         trust: Confidence = "likely" if verdict.confidence == "certain" else verdict.confidence
         text = f"{verdict.text} {suspicion.measured}."
         evidence = (*verdict.evidence, f"place.frames: {suspicion.measured}")

@@ -14,7 +14,7 @@ from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement
 from ..analysis.hang.progress import works
 from ..analysis.places import PATIENT, own_call
-from ..analysis.stalls import LEAST_STEPS, JobKey, RankActivity, Suspicion, suspicions
+from ..analysis.stalls import LEAST_STEPS, LONG_ACTIVITY, JobKey, RankActivity, Suspicion, suspicions
 from ..config.sections import WatchConfig
 from ..core.derived import Throttle
 from ..core.store import ProcessKey, RankNow, Store
@@ -96,7 +96,7 @@ class StallWatch:
         """The findings after a diagnosis of these jobs: of all jobs that do not move."""
         judgements = {(each.verdict.job, each.view.evidence.job.attempt): each for each in self._judgements()}
         now_s = self._clock()
-        drafts = {job: draft for job, each in judgements.items() if (draft := _finding(each)) is not None}
+        drafts = {job: draft for job, each in judgements.items() if (draft := self._finding(each)) is not None}
         for suspicion in jobs:
             if suspicion.since_s:
                 judgement, draft = judgements.get(suspicion.job), drafts.get(suspicion.job)
@@ -108,12 +108,28 @@ class StallWatch:
                 entry.due_s, entry.is_reported = now_s + entry.pause_s, bool(reported)
         findings: list[FindingDraft] = []
         for job in sorted(drafts.keys() | self._diagnosed.keys()):
-            of_verdict = (drafts[job],) if job in drafts else ()
-            instead = self._diagnosed[job].instead if job in self._diagnosed else None
-            if instead and job in judgements and self._diagnosed[job].is_unread and judgements[job].view.captured:
+            known, of_verdict = self._diagnosed.get(job), (drafts[job],) if job in drafts else ()
+            if job in drafts and drafts[job].id == "straggler" and (known is None or known.slow_s is None):
+                of_verdict = ()  # a capture of some seconds does not show that a rank is lastingly late
+            instead = known.instead if known is not None else None
+            is_unread = known is not None and known.is_unread
+            if instead and is_unread and job in judgements and judgements[job].view.captured:
                 instead = None  # it was read since
             findings += of_verdict if instead is None or any(map(_is_error, of_verdict)) else instead
         return findings
+
+    def _finding(self, judgement: Judgement) -> FindingDraft | None:
+        """The finding of an automatic diagnosis: an undecided verdict is none, unless the job stands still.
+
+        Nor is a wait for a rank that goes on, such as a checkpoint, an evaluation or a download, until it is long.
+        """
+        verdict = judgement.verdict
+        if verdict.state == "undecided" and not verdict.stalled:
+            return None
+        waited_s = max((state.place_s for state in judgement.view.waiting), default=0.0)
+        if verdict.state == "slow" and not verdict.culprits and waited_s < LONG_ACTIVITY * self._config.stall_s:
+            return None
+        return verdict_finding(verdict)
 
     def _instead(
         self, suspicion: Suspicion, judgement: Judgement | None, draft: FindingDraft | None, entry: _Diagnosed
@@ -242,12 +258,6 @@ def _is_late(judgement: Judgement) -> bool:
     """Whether no stack of a job was read because the reads took too long."""
     view = judgement.view
     return bool(view.unread) and not view.captured and all(state.status == "timed_out" for state in view.unread)
-
-
-def _finding(judgement: Judgement) -> FindingDraft | None:
-    """The finding of an automatic diagnosis: an undecided verdict is none, unless the job stands still."""
-    verdict = judgement.verdict
-    return None if verdict.state == "undecided" and not verdict.stalled else verdict_finding(verdict)
 
 
 def _unread(suspicion: Suspicion) -> FindingDraft:

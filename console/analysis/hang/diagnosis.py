@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +14,20 @@ from ..stacks.frame_models import FrameClass
 from . import wording
 from .await_chains import in_event_loop
 from .job_view import JobView, job_view_of
-from .progress import LEAST_COMPUTES_S, Stillness, Straggler, ends, is_part, stillness, straggler, until_started, works
+from .progress import (
+    LEAST_COMPUTES_S,
+    LEAST_LONG_WORK_S,
+    Stillness,
+    Straggler,
+    ends,
+    is_part,
+    long_work_of,
+    moves,
+    stillness,
+    straggler,
+    until_started,
+    works,
+)
 from .rank_state import WAITING, RankState
 from .rules import CONFIDENCES, RuleResult, apply_rules
 from .verdict import (
@@ -132,6 +145,8 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     return _verdict(view, state, result, _confidence(result, caveats), step, proof)
 
 
+#: What a rank may do at length without a sign of progress, as a verb.
+LONG_WORK: Final[Mapping[str, str]] = {"evaluating": "evaluate", "checkpointing": "save"}
 #: Classes of activities that end without input from other processes.
 _ENDS_BY_ITSELF: Final[frozenset[FrameClass]] = frozenset({"sleep", "compute", "compile", "gc"})
 
@@ -149,9 +164,15 @@ def _goes_on(view: JobView, result: RuleResult, culprits: Sequence[RankState]) -
     """The late ranks make progress: the others wait for them, and nothing is broken. Only compilers are named."""
     words = wording.ranks(culprit.rank for culprit in culprits if culprit.rank is not None)
     waits = [culprit.wakes_in_s for culprit in culprits if ends(culprit) and culprit.wakes_in_s is not None]
+    still = [culprit for culprit in culprits if not moves(view, culprit)]
+    work = list({each for culprit in still if (each := long_work_of(view, culprit)) is not None})
     if len(waits) == len(culprits):
         how = f"go{'es' if len(waits) == 1 else ''} on by {'itself' if len(waits) == 1 else 'themselves'}"
         text = f"{result.text} {words[:1].upper()}{words[1:]} {how} within {seconds(max(waits))}."
+    elif len(work) == 1:
+        text = (
+            f"{result.text} {words[:1].upper()}{words[1:]} may {LONG_WORK[work[0]]} for {seconds(LEAST_LONG_WORK_S)}."
+        )
     else:
         text = f"{result.text} {words[:1].upper()}{words[1:]} made progress meanwhile."
     compiles = all(culprit.cls == "compile" for culprit in culprits)

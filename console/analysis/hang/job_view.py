@@ -341,9 +341,9 @@ def job_view_of(evidence: Evidence) -> JobView:
 def _with_place(state: RankState, samples: Sequence[StackSample], place: Place | None) -> RankState:
     """The state of a process that wakes up again and again, in one place since the light samples first saw it there.
 
-    That is one that runs, or that sleeps for a limited time.
+    That is one that runs, that sleeps for a limited time, or that asks again and again whether its workers live.
     """
-    wakes_up = state.runs or state.wakes_in_s is not None
+    wakes_up = state.runs or state.wakes_in_s is not None or state.cls == "dataloader"
     if place is None or not wakes_up or state.trace is None or state.thread is not None:
         return state
     is_recent = samples[0].at_s - LIGHT_GAP_S <= place.sampled / 1e9 <= samples[-1].at_s + LIGHT_GAP_S

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from ..stacks.frame_models import FrameClass
+from ..stacks.frames import long_work
 from .job_view import HELD, WRITES_BYTES, JobView
 from .rank_state import LONGEST_PAUSE_S, WAITING, RankState, site_of
 from .verdict import Site
@@ -33,6 +34,9 @@ LEAST_DEVICE_S: Final = 30.0
 #: Seconds that a rank may compute in one place before the others wait for it in vain: no step of a training job, an
 #: evaluation or a preparation of data is that long without a sign of progress, and loops without an end are longer.
 LEAST_COMPUTES_S: Final = 30.0
+#: Seconds for which the others may wait for a rank that evaluates or saves: nothing shows work that is done elsewhere,
+#: by a GPU, a service or a file system, while the rank pauses at one line again and again.
+LEAST_LONG_WORK_S: Final = 600.0
 #: Seconds up to which a wait with a limit is expected to end: the usual time limit of collectives.
 LONGEST_WAIT_S: Final = 1800.0
 #: A limited wait is repeated in vain if its place is the same for this many times its length.
@@ -93,7 +97,7 @@ def stillness(view: JobView) -> Stillness:
     stuck = frozenset(
         other
         for other in others
-        if _still_s(other) >= _least_s(view, other) and not works(view, other) and _lacks_s(other) <= 0
+        if _still_s(other) >= _least_s(view, other) and not works(view, other) and _lacks_s(view, other) <= 0
     )
     if not waiters:
         if all(other.frozen_s >= least and not works(view, other) for other in others):
@@ -110,8 +114,9 @@ def stillness(view: JobView) -> Stillness:
         # MPI polls while it waits: then a late rank must have slept
         is_still = bool(slept) or by_device or any(_slept_s(state) >= least for state in stuck)
         whole = is_still and len(held_up) == len(waiters) and len(stuck) == len(others)
-        late = [other for other in others if other not in stuck and _may_be_stuck(view, other) and not ends(other)]
-        pending = [max(_least_s(view, other) - _still_s(other), _lacks_s(other)) for other in late]
+        late = [other for other in others if other not in stuck and _may_be_stuck(view, other)]
+        late = [other for other in late if not ends(other) and long_work_of(view, other) is None]
+        pending = [max(_least_s(view, other) - _still_s(other), _lacks_s(view, other)) for other in late]
         pending += [least - waiter.place_s for waiter in waiters if _may_be_held_up(waiter)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
         return Stillness(True, whole, False, more_s, stuck)
@@ -154,11 +159,26 @@ def _least_wait_s(view: JobView) -> float:
 
 def _least_s(view: JobView, state: RankState) -> float:
     """Seconds at one place after which a rank that others wait for is stuck."""
-    computes = state.runs and state.cls == "compute"
-    may_go_on = computes or state.ends_soon or _has_received(state)
+    if long_work_of(view, state):
+        return max(view.least_s, LEAST_LONG_WORK_S)
     if ends(state):
         return max(view.least_s, LEAST_PAUSES * (state.pause_s or 0.0))
-    return max(view.least_s, LEAST_COMPUTES_S) if may_go_on else view.least_s
+    return max(view.least_s, LEAST_COMPUTES_S) if _may_go_on(view, state) else view.least_s
+
+
+def _may_go_on(view: JobView, state: RankState) -> bool:
+    """Whether it, or a worker of its data loader, may make progress while it stays at one place."""
+    workers = view.workers.get(state.rank, ()) if state.rank is not None and state.cls == "dataloader" else ()
+    return any(
+        (each.runs and each.cls == "compute") or each.ends_soon or _has_received(each) for each in (state, *workers)
+    )
+
+
+def long_work_of(view: JobView, state: RankState) -> str | None:
+    """What it does by the names of its functions, evaluating or checkpointing, if it may go on without any sign."""
+    if not _may_go_on(view, state):
+        return None
+    return next(filter(None, map(long_work, (state.newest or state.last).frames or ())), None)
 
 
 def ends(state: RankState) -> bool:
@@ -171,9 +191,11 @@ def repeats(state: RankState) -> bool:
     return state.pause_s is not None and _still_s(state) >= LEAST_PAUSES * state.pause_s
 
 
-def _lacks_s(state: RankState) -> float:
-    """Seconds of sampling that lack to see whether its children, or threads of a compiler, work."""
-    return LEAST_WATCH_S - state.watched_s if state.cls in ("subprocess", "compile") else 0.0
+def _lacks_s(view: JobView, state: RankState) -> float:
+    """Seconds of sampling that lack to see whether its children, or threads of a compiler, work, or whether it does."""
+    if state.cls in ("subprocess", "compile"):
+        return LEAST_WATCH_S - state.watched_s
+    return view.least_s - state.watched_s if state.ends_soon else 0.0
 
 
 def _has_received(state: RankState) -> bool:

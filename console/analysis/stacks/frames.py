@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ...records import Stack, StackFrame
 from .frame_models import MODELS, FrameClass, Model
@@ -26,6 +26,10 @@ _DROPPED = re.compile(
 #: The stack of a forked worker contains that of its parent up to this call.
 _FORKED = re.compile(r"(^|/)multiprocessing/process\.py:_bootstrap$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/(.*)|/lib/python3?[.\d]*t?/(.*)|^(<frozen [^>]*>)$")
+
+#: Words in the name of a function that evaluates a model; one word of each set, in one that saves a checkpoint.
+_EVALUATES: Final = frozenset({"eval", "evaluate", "evaluation", "validate", "validation", "val"})
+_SAVES: Final = (frozenset({"save", "write", "store", "dump"}), frozenset({"checkpoint", "checkpoints", "ckpt"}))
 
 #: Classes by system call and by kernel wait channel, for calls out of Python.
 _CALLS: Final[dict[str, FrameClass]] = {
@@ -186,6 +190,15 @@ class Reader:
 def is_library(file: str) -> bool:
     """Whether a file belongs to an installed package or to Python itself."""
     return _LIBRARY.search(file) is not None
+
+
+def long_work(frame: StackFrame) -> Literal["evaluating", "checkpointing"] | None:
+    """What a call of the job's own code does while the other ranks may wait, by the name of its function."""
+    words = frame.function.rsplit(".", 1)[-1].lower().split("_")
+    is_evaluation = not _EVALUATES.isdisjoint(words)
+    if (not is_evaluation and any(map(frozenset(words).isdisjoint, _SAVES))) or is_library(frame.file):
+        return None
+    return "evaluating" if is_evaluation else "checkpointing"
 
 
 def _first(models: list[_Compiled], short: str, file: str, bare: str) -> Model | None:

@@ -7,12 +7,17 @@ import pytest
 from gconsole.analysis.late_rank import LATE_S, PlaceSample, late_rank, late_text, wait_share, waits_of
 
 
-def samples(waits, *, every_s=10.0, count=8, cls="compute", activity=None, slept=False):
+def samples(waits, *, every_s=10.0, count=14, cls="compute", activity=None, slept=False):
     """Samples of one rank, which waits in a collective in those whose number `waits` returns True for."""
     return [
         PlaceSample(1_000.0 + every_s * number, "collective" if waits(number) else cls, activity, slept)
         for number in range(count)
     ]  # fmt: skip
+
+
+def quiet_but_every_third(of_rank):
+    """The same samples where a step has passed in every third of them: the samples of one step are of one wait."""
+    return [each._replace(is_quiet=number % 3 > 0) for number, each in enumerate(of_rank)]
 
 
 def always(number):
@@ -30,7 +35,7 @@ def job(late=never, **more):
 def test_rank_that_never_waits_while_the_others_do_is_late():
     late = late_rank(job())
     assert late is not None
-    assert (late.rank, late.since_s) == (1, 70.0)
+    assert (late.rank, late.since_s) == (1, 120.0)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +47,25 @@ def test_rank_that_never_waits_while_the_others_do_is_late():
         {0: samples(never), 1: samples(never), 2: samples(always), 3: samples(always)},
         job(lambda number: number % 3 > 0),
         {**job(), 0: samples(always, count=5)},
-        {rank: samples(always if rank else never, every_s=LATE_S / 8) for rank in range(4)},
+        {rank: samples(always if rank else never, every_s=LATE_S / 14) for rank in range(4)},
         {rank: samples(always if rank else never, slept=True) for rank in range(4)},
         job(cls="p2p"),
+        {rank: samples(always if rank else never, count=12)[:11] for rank in range(4)},
+        {rank: quiet_but_every_third(samples(always if rank else never)) for rank in range(4)},
     ],
-    ids=["no ranks", "one rank", "all wait", "two late", "waits as well", "too few", "too short", "asleep", "messages"],
+    ids=[
+        "no ranks",
+        "one rank",
+        "all wait",
+        "two late",
+        "waits as well",
+        "too few",
+        "too short",
+        "asleep",
+        "messages",
+        "few waits",
+        "long steps",
+    ],
 )
 def test_no_rank_is_late_where_none_stands_out_lastingly(ranks):
     assert late_rank(ranks) is None
@@ -83,10 +102,10 @@ def test_waiting_of_each_rank_is_listed_with_its_interval_and_the_cost_per_step(
     assert waits.late.rank == 1
     assert waits.late.low < waits.late.lead == 1.0 == waits.late.high
     text = late_text(waits.late, waits.step_s)
-    assert "rank 1 in 0% (0–32 %)" in text
+    assert "rank 1 in 0% (0–23 %)" in text
     assert "500 ms of each step" in text
 
 
 def test_ranks_sampled_at_one_instant_do_not_count_as_independent():
     many = {rank: samples(always if rank != 1 else never) for rank in range(64)}
-    assert late_rank(many).others.samples == 8
+    assert late_rank(many).others.samples == 13

@@ -18,7 +18,7 @@ from analysis.hang.scenes import (
     own,
 )  # fmt: skip
 
-from gconsole.analysis.hang.progress import LEAST_COMPUTES_S, LEAST_START_S
+from gconsole.analysis.hang.progress import LEAST_COMPUTES_S, LEAST_LONG_WORK_S, LEAST_START_S
 from gconsole.records import Local, StackFrame, WaitTarget
 
 
@@ -293,6 +293,52 @@ def test_a_rank_that_polls_by_short_sleeps_is_given_time_too():
     verdict = waiting(Scene(every_s=3.0), 1).rank(1, own("ask"), **facts).verdict()
     assert (verdict.state, names(verdict), verdict.confidence) == ("hung", [(1, "sleep")], "likely")
     assert "caveat: its waits are limited, so it may poll or try again" in verdict.evidence
+
+
+#: A rank that pauses again and again, as one does whose work is done by a GPU, a service or a file system.
+PAUSES = {"syscall": "clock_nanosleep", "thread_wakes_in_s": 0.4, "wakes": 2}
+
+
+@pytest.mark.parametrize(
+    ("function", "verb"),
+    [("evaluate", "evaluate"), ("_run_validation", "evaluate"), ("save_checkpoint", "save"), ("T.write_ckpt", "save")],
+)
+def test_rank_that_evaluates_or_saves_may_do_so_for_ten_minutes(function, verb):
+    frames = (*own(function), at(12, "wait_for_batch"))
+    verdict = waiting(Scene(every_s=4.0), 1).rank(1, frames, **PAUSES).verdict()
+    assert (verdict.state, verdict.kind, names(verdict)) == ("slow", "none", [])
+    assert f"Rank 1 may {verb} for 10 min." in verdict.summary
+    scene = waiting(Scene(every_s=4.0), 1).rank(1, frames, **PAUSES)
+    scene.light_samples(1, frames, for_s=LEAST_LONG_WORK_S, ago_s=40.0)
+    verdict = scene.verdict()
+    assert (verdict.state, names(verdict)) == ("hung", [(1, "sleep")])
+
+
+@pytest.mark.parametrize("function", ["checkpointed_block", "save_figure", "evaluator"])
+def test_function_that_only_sounds_so_is_no_evaluation_or_checkpoint(function):
+    frames = (*own(function), at(12, "wait_for_batch"))
+    assert waiting(Scene(every_s=4.0), 1).rank(1, frames, **PAUSES).verdict().state == "hung"
+
+
+def test_rank_that_evaluates_but_waits_for_a_file_is_a_hang():
+    frames = (*own("evaluate"), at(12, "read"))
+    assert names(waiting(Scene(), 1).rank(1, frames, syscall="read", wchan="pipe_read").verdict()) == [(1, "file_io")]
+
+
+def test_data_loader_whose_worker_pauses_is_given_time():
+    def scene(every_s):
+        return waiting(Scene(every_s=every_s), 1).rank(1, LOADER, syscall="poll").child(1, own("read"), **PAUSES)
+
+    assert scene(1.0).verdict().state == "undecided"
+    assert names(scene(3.0).verdict()) == [(1, "dataloader")]
+
+
+def test_short_capture_does_not_show_that_a_rank_that_pauses_stands_still():
+    scene = waiting(Scene(looks=3, every_s=0.12), 1).rank(1, own("ask"), **PAUSES)
+    for rank in (0, 2, 3):
+        scene.watched(rank, 60.0)
+    scene.light_samples(1, own("ask"), for_s=60.0, ago_s=3.0)
+    assert scene.verdict().state == "undecided"
 
 
 def test_a_pause_that_lasts_all_the_same_is_a_hang():
