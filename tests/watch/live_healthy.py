@@ -1,9 +1,9 @@
 """Watches healthy jobs for hours, live: `python -m tests.watch.live_healthy --hours 2 --into FOLDER`.
 
 Jobs of every kind that training has (`jobs/healthy`) run at the same time on nodes of a rig, under one `gconsole watch`
-that has a rule on errors, slow and stalled jobs, and records a session. Jobs that end are started again, and
-`ENDED_BY_OWNER` now and then ends with SIGTERM. Prints each alert; exit code 1 if there was one, or if the watch ended.
-The session in FOLDER is for `python -m tests.watch.replay_healthy --session FOLDER/sessions/healthy`.
+that has a rule on errors, slow and stalled jobs, and records a session. If the watch ends, it is started again.
+Jobs that end are started again, and `ENDED_BY_OWNER` now and then ends with SIGTERM. Prints each alert; exit code
+1 if there was one. The session in FOLDER is for `python -m tests.watch.replay_session FOLDER/sessions/healthy`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from rig import Rig
 
 from tests.crashes.live_jobs import kernel_log
 
-from .live_watch import alerts, rule, watching
+from .live_watch import Watch, alerts, rule
 from .slowdown import physical_interfaces
 
 JOBS = Path(__file__).parent / "jobs/healthy"
@@ -118,6 +119,7 @@ def main() -> int:
     parser.add_argument("--into", type=Path, required=True, metavar="FOLDER", help="of the session and the alerts")
     parser.add_argument("--name", default="healthy", help="of the rig")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder: Path = options.into.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     log, running = folder / "alerts", jobs()
@@ -134,8 +136,9 @@ def main() -> int:
             "XDG_STATE_HOME": str(folder / "state"),
             "GCONSOLE_SESSIONS_FOLDER": str(folder / "sessions"),
         }
-        watch = stack.enter_context(watching(hosts, "--record", "healthy", env=environ))
-        began, alerted = time.monotonic(), 0
+        watch = Watch(hosts, "--record", "healthy", env=environ)
+        stack.callback(lambda: watch.process.terminate())
+        began, alerted, opened, restarts = time.monotonic(), 0, 0, 0
         for job in running:
             stack.callback(job.end)
             job.start(rig)
@@ -144,21 +147,26 @@ def main() -> int:
         while time.monotonic() - began < options.hours * 3600:
             time.sleep(LOOK_S)
             if watch.process.poll() is not None:
-                say("the watch ended")
-                return 1
+                restarts += 1
+                say(f"the watch ended with exit code {watch.process.returncode}")
+                watch = Watch(hosts, "--record", f"healthy-{restarts}", env=environ)
             for alert in alerts(log)[alerted:]:
                 alerted += 1
+                opened += alert["event"] == "open"
                 finding = alert["finding"]
                 say(f"{alert['event']} {finding['id']} of {finding['job']}: {finding['text']}")
             for job in running:
                 job.look(rig)
         used_s, lasted_s = cpu_s(watch.process.pid), time.monotonic() - began
+        watch.process.terminate()
+        watch.process.wait()  # before the jobs are killed
     hours = sum(job.ran_s for job in running) / 3600
     say(
-        f"{len(running)} jobs, {hours:.1f} hours of them in {lasted_s / 3600:.2f} h, {alerted} alerts;"
-        f" the watch used {used_s:.0f} CPU s ({100 * used_s / lasted_s:.1f} %)"
+        f"{len(running)} jobs, {hours:.1f} hours of them in {lasted_s / 3600:.2f} h, {opened} alerts,"
+        f" {restarts} restarts of the watch;"
+        f" the watch used {used_s:.0f} CPU s"
     )
-    return 1 if alerted else 0
+    return 1 if opened else 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,7 +133,7 @@ async def replay(name: str, lines: Sequence[bytes], chance: random.Random) -> Re
         (index for index, (_, batch) in enumerate(batches) if any(isinstance(r, Stack) for r in batch)), default=None
     )
     with clock.holds():
-        watch = Watch(name, clock)
+        watch = Watch(name, clock, WatchConfig(stall_s=STALL_S))
         for index, (arrives_ns, batch) in enumerate(batches):
             while arrives_ns - clock.now_ns > LOOK_S * 1e9:
                 clock.now_ns += round(LOOK_S * 1e9)
@@ -150,27 +150,34 @@ async def replay(name: str, lines: Sequence[bytes], chance: random.Random) -> Re
 class Watch:
     """The parts of `gconsole watch` that decide about alerts."""
 
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, name: str, clock: Clock, watch: WatchConfig, severities: Sequence[str] = SEVERITIES) -> None:
         self._name, self._clock = name, clock
-        config = Config(cluster="replay", nodes=(), watch=WatchConfig(stall_s=STALL_S))
+        config = Config(cluster="replay", nodes=(), watch=watch)
         self.console = Console(config, probe_clocks=False, clock=clock.seconds, black_box=False)
         store, findings = self.console.store, self.console.findings
         self._topology = TopologyFindings(store, TopologyFold(store), findings, clock.seconds)
-        self._rules = AlertTracker([example_rule(severity) for severity in SEVERITIES])
+        self._rules = AlertTracker([example_rule(severity) for severity in severities])
         self._suspected: dict[JobKey, Suspicion] = {}
         self.has_captured = False  # the stacks of the recording are complete, as after a diagnosis
         self.result = Replayed(replays=1)
+
+    def captured(self, suspected: Mapping[JobKey, Suspicion]) -> Sequence[JobKey]:
+        """The jobs whose capture is complete."""
+        return tuple(suspected) if self.has_captured else ()
 
     async def look(self, *, is_last: bool = False) -> None:
         """One look, in the order of `gconsole watch`: stalls, findings, then the rules."""
         store, findings, stalls = self.console.store, self.console.findings, self.console.stalls
         self._suspected |= {suspicion.job: suspicion for suspicion in stalls.due()}
-        if self._suspected and self.has_captured:
-            findings.report("verdict", stalls.diagnosed(tuple(self._suspected.values())))
-            self._suspected.clear()
+        captured = self.captured(self._suspected)
+        if captured:
+            findings.report("verdict", stalls.diagnosed(tuple(self._suspected.pop(job) for job in captured)))
         if findings.is_due or is_last:
             await findings.evaluate(is_last=is_last)
             await self._topology.evaluate(at_last=is_last)
+        background = asyncio.all_tasks() - {asyncio.current_task()}
+        if background:
+            await asyncio.wait(background)  # on this clock, no time passes while an analysis runs
         if findings.failing:
             raise RuntimeError(f"{self._name}: {', '.join(findings.failing)} failed")
         current = [finding for finding in store.findings.values() if finding.cleared_at is None]

@@ -10,12 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from gconsole.config.sections import WatchConfig
 from tests.crashes.labels import RECORDINGS as CRASHES
 from tests.hangs.recording import RECORDINGS as HANGS
 
 from .replay_healthy import healthy, records_of, replay, replay_all
+from .replay_session import replay as replay_session
 
 LEAST_JOBS = 40
+#: Jobs of `live_healthy` that evaluate, save, and wait for data on one rank, cut out of its session.
+RECORDINGS = Path(__file__).parent / "recordings"
+LEAST_SECONDS = 100.0
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +51,10 @@ def test_same_replay_alerts_once_on_a_job_that_hangs_or_crashes(recording: Path,
     result = asyncio.run(replay(recording.name, records_of(recording), random.Random(recording.name)))
     assert result.alerts["error"] == 1, result.examples
     assert any(f" {id}: " in example for example in result.examples)
+
+
+@pytest.mark.parametrize("recording", sorted(RECORDINGS.glob("*.ndjson.xz")), ids=lambda path: path.name.split(".")[0])
+def test_job_that_was_once_called_hung_or_slow_raises_no_alert(recording: Path) -> None:
+    result = asyncio.run(replay_session(recording, WatchConfig(), speed=0.0)).result
+    assert result.seconds > LEAST_SECONDS
+    assert not result.examples
