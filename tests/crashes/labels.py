@@ -56,6 +56,7 @@ class LabelledJob:
     earlier: frozenset[int] = frozenset()  # ranks that may be named while it is restarted
     timeout_s: int = 60  # of collectives
     needs: str = ""  # a module beside torch
+    program: str = ""  # a program beside Python
     whole_torch: bool = False  # its ranks need all of torch
     live: bool = False  # runs in `make test`, too
 
@@ -242,7 +243,10 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob(
         "silent_hook", _crash("exception", [2], also=("unknown",), decidable=False), launcher="redirected"
     ),
-    LabelledJob("mpi_raises", _crash("exception", [1], "OverflowError"), nodes=1, per_node=3, launcher="script"),
+    LabelledJob(
+        "mpi_raises", _crash("exception", [1], "OverflowError"), nodes=1, per_node=3, launcher="script",
+        program="mpirun",
+    ),
     LabelledJob("ends_well", WELL, variant="shared_log", live=True),
     LabelledJob("ends_well", WELL, variant="plain", launcher="plain"),
     LabelledJob("saves_at_the_end", WELL, launcher="redirected"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import threading
@@ -264,8 +265,10 @@ def _until(condition: Callable[[], Any], deadline_s: float) -> None:
         time.sleep(0.05)
 
 
-def lacks_module(labelled: LabelledJob) -> bool:
-    """Whether a job needs a module that the jobs' Python does not have."""
+def lacks_needs(labelled: LabelledJob) -> bool:
+    """Whether a job needs a program that is not installed, or a module that the jobs' Python does not have."""
+    if labelled.program and shutil.which(labelled.program) is None:
+        return True
     if not labelled.needs:
         return False
     probe = f"import {labelled.needs}"

@@ -24,7 +24,7 @@ from rig import Rig
 from tests.hangs.make_recordings import without_this_machine
 
 from .labels import JOBS, RECORDINGS
-from .live_jobs import lacks_module, watched
+from .live_jobs import lacks_needs, watched
 from .score import answer_of, grade
 
 
@@ -39,7 +39,7 @@ def main() -> int:
     failed = []
     with Rig(nodes=2, name="rig") as rig:
         for labelled in JOBS:
-            if (names and labelled.id not in names) or lacks_module(labelled):
+            if (names and labelled.id not in names) or lacks_needs(labelled):
                 continue
             began = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:

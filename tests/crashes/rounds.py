@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 from rig import Rig
 
 from .labels import JOBS, Label
-from .live_jobs import lacks_module, watched
+from .live_jobs import lacks_needs, watched
 from .score import Outcome, answer_of, counts, grade
 
 GOAL = 0.9
@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run every labelled crash live once and print the outcomes.")
     parser.add_argument("names", nargs="*", metavar="JOB", help="only these, by id")
     names = parser.parse_args().names
-    jobs = [job for job in JOBS if (not names or job.id in names) and not lacks_module(job)]
+    jobs = [job for job in JOBS if (not names or job.id in names) and not lacks_needs(job)]
     began, graded, missing = time.monotonic(), list[tuple[Label, Outcome]](), 0
     with Rig(nodes=2, name="c") as rig:
         for labelled in jobs:

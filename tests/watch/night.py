@@ -25,6 +25,7 @@ from typing import Any, Literal
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from rig import Rig
+from rig.processes import descendants, end
 
 from gconsole.analysis.stalls import LONG_ACTIVITY
 from tests.crashes import labels as crashes
@@ -40,8 +41,8 @@ LabelledJob = hangs.LabelledJob | crashes.LabelledJob
 IN_TURN: Sequence[Kind] = ("hang", "crash", "hang", "crash", "slow")
 NODES = 2
 #: Seconds that a healthy job trains; in which a fault must be alerted, for a hang beyond the time that counts while a
-#: job starts or writes a checkpoint; and after a job's end.
-HEALTHY_S, ALERTED_S, AFTER_S = 40.0, 90.0, 8.0
+#: job starts or writes a checkpoint; the same for a slow job; and after a job's end.
+HEALTHY_S, ALERTED_S, SLOW_S, AFTER_S = 40.0, 90.0, 240.0, 8.0
 #: Outcomes that no night may have.
 FAILURES = ("wrong", "missed", "doubled", "false", "not run")
 #: Acts that take a node away: the watch is blind meanwhile.
@@ -94,6 +95,7 @@ def candidates() -> dict[Kind, list[LabelledJob]]:
     """The jobs that may be drawn, by kind: decidable, on two nodes at most, with torch alone."""
     alone = [job for job in hangs.JOBS if not job.needs and job.nodes <= NODES and not job.beside]
     dying = [job for job in crashes.JOBS if not job.needs and job.act != BLINDING and job.label.decidable]
+    dying = [job for job in dying if not live_crashes.lacks_needs(job)]
     trains = [job for job in alone if job.label == hangs.MOVING and job.launcher == "torchrun"]
     return {
         "hang": [job for job in alone if job.label.states == {"hung"} and job.label.decidable],
@@ -150,18 +152,21 @@ class Night:
 
     @staticmethod
     def _terminate(launchers: Sequence[subprocess.Popen[Any]]) -> None:
-        """End a job as its owner would; what is left is killed afterwards."""
+        """End a job as its owner would; what is left is killed, also what its launcher leaves behind."""
+        launched = [pid for popen in launchers for pid in descendants(popen.pid)]
         for popen in launchers:
             popen.send_signal(signal.SIGTERM)
         for popen in launchers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 popen.wait(15)
+        end(launched, grace_s=0)
 
     def _await_alert(self, step: Step) -> None:
         if step.kind == "healthy":
             return
         began = time.monotonic()
-        within_s = ALERTED_S + (LONG_ACTIVITY * self._stall_s if step.kind == "hang" else 0.0)
+        within_s = SLOW_S if step.kind == "slow" else ALERTED_S
+        within_s += LONG_ACTIVITY * self._stall_s if step.kind == "hang" else 0.0
         while time.monotonic() - began < within_s:
             self._collect(step, 0.2)
             if step.opened:
