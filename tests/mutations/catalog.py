@@ -225,8 +225,8 @@ MUTATIONS: Final = (
     Mutation(
         "captures_unbounded",
         "captures are never dropped from memory",
-        "while len(self.table) > CAPTURES or",
-        "while",
+        "if len(self.table) > CAPTURES:",
+        "if False:",
         ("tests/unit/store/test_captures.py",),
     ),
     # -- text ------------------------------------------------------------------------------------------------------

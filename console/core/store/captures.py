@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -10,14 +11,18 @@ from ...records import Collective, Connection, PgStatus, Stack, StackFrame
 from ...records.kinds import SPECS
 from ..versioned_table import Table
 
-#: Captures kept; people compare a few, and a recording has them all.
+#: Captures kept; people compare a few, and a recording has them all. Beyond them stay the newest ones of each job, as
+#: many as a diagnosis makes: a job that stands still is diagnosed every ten minutes, and other jobs in between.
 CAPTURES: Final = 16
+OF_JOB: Final = 8
+MOST_CAPTURES: Final = 128
 #: Stack records of all captures together.
 STACKS: Final = SPECS[Stack].kept_total or 0
 #: Collective and group records of all captures together.
 FLIGHT: Final = SPECS[Collective].kept_total or 0
-#: Connections per capture.
-CONNECTIONS: Final = (SPECS[Connection].kept_total or 0) // CAPTURES
+#: Connections of all captures together, and of one.
+CONNECTIONS: Final = SPECS[Connection].kept_total or 0
+OF_CAPTURE: Final = CONNECTIONS // CAPTURES
 
 
 class CaptureNow(msgspec.Struct):
@@ -32,6 +37,7 @@ class CaptureNow(msgspec.Struct):
     groups: list[PgStatus] = msgspec.field(default_factory=list)
     connections: list[Connection] = msgspec.field(default_factory=list)
     ranks: set[tuple[str, int]] = msgspec.field(default_factory=set)  # (node, pid) of those that something has come of
+    jobs: set[str] = msgspec.field(default_factory=set)  # of its stacks
     lost: int = 0  # stacks whose frames never came: the record that had them is in a gap
     dropped: int = 0  # records beyond `STACKS`, `FLIGHT` and `CONNECTIONS`
     paths: dict[tuple[str, int], tuple[StackFrame, ...]] = msgspec.field(default_factory=dict)  # by (agent, path)
@@ -47,6 +53,7 @@ class CaptureTable:
         self.table: Table[str, CaptureNow] = Table()
         self._held = 0
         self._held_flight = 0
+        self._held_connections = 0
 
     def __len__(self) -> int:
         return len(self.table)
@@ -69,6 +76,7 @@ class CaptureTable:
             capture.dropped += 1
             return
         self._held += 1
+        capture.jobs.add(record.job)
         capture.stacks.append(self._whole(capture, record))
 
     def add_flight(self, record: Collective | PgStatus, version: int) -> None:
@@ -87,9 +95,11 @@ class CaptureTable:
     def add_connection(self, record: Connection, version: int) -> None:
         """Add the holders of a TCP end."""
         capture = self._capture(record, version)
-        if len(capture.connections) >= CONNECTIONS:
+        self._make_room(capture, version)
+        if len(capture.connections) >= OF_CAPTURE or self._held_connections >= CONNECTIONS:
             capture.dropped += 1
         else:
+            self._held_connections += 1
             capture.connections.append(record)
 
     def _capture(self, record: Stack | Connection | Collective | PgStatus, version: int) -> CaptureNow:
@@ -97,6 +107,8 @@ class CaptureTable:
         if capture is None:
             capture = CaptureNow(record.capture, record.rx, record.rx)
             self.table.put(record.capture, capture, version)
+            if len(self.table) > CAPTURES:
+                self._drop(self._outdated(), version)
         else:
             self.table.touch(record.capture, version)
         capture.ended_rx = max(capture.ended_rx, record.rx)
@@ -115,10 +127,29 @@ class CaptureTable:
         return msgspec.structs.replace(record, frames=frames)
 
     def _make_room(self, newest: CaptureNow, version: int) -> None:
-        while len(self.table) > CAPTURES or self._held >= STACKS or self._held_flight >= FLIGHT:
+        while (
+            self._held >= STACKS
+            or self._held_flight >= FLIGHT
+            or self._held_connections >= CONNECTIONS
+            or len(self.table) > MOST_CAPTURES
+        ):
             oldest = next((capture for capture in self.table.values() if capture is not newest), None)
             if oldest is None:
                 return
-            self._held -= len(oldest.stacks)
-            self._held_flight -= len(oldest.collectives) + len(oldest.earlier) + len(oldest.groups)
-            self.table.drop(oldest.id, version)
+            self._drop(oldest, version)
+
+    def _outdated(self) -> CaptureNow | None:
+        """The oldest capture of whose jobs there are enough newer ones; None if each has the newest of a job."""
+        newer, outdated = Counter[str](), None
+        for capture in reversed(self.table.values()):
+            if all(newer[job] >= OF_JOB for job in capture.jobs) and newer.total():
+                outdated = capture
+            newer.update(capture.jobs or ("",))
+        return outdated
+
+    def _drop(self, capture: CaptureNow | None, version: int) -> None:
+        if capture is not None:
+            self._held -= len(capture.stacks)
+            self._held_flight -= len(capture.collectives) + len(capture.earlier) + len(capture.groups)
+            self._held_connections -= len(capture.connections)
+            self.table.drop(capture.id, version)

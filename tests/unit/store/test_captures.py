@@ -36,6 +36,21 @@ def test_only_the_latest_captures_are_kept():
     assert len(store.captures) == captures.CAPTURES
 
 
+def test_newest_captures_of_a_job_outlast_those_of_other_jobs():
+    store = Store()
+    store.apply([a_stack(f"a{number}") for number in range(captures.OF_JOB + 2)])
+    store.apply([a_stack(f"b{number}", job="other") for number in range(3 * captures.CAPTURES)])
+    kept = [capture.id for capture in store.captures.values()]
+    assert kept[: captures.OF_JOB] == [f"a{number}" for number in range(2, captures.OF_JOB + 2)]
+    assert len(kept) <= captures.CAPTURES + 1
+
+
+def test_captures_of_many_jobs_have_a_limit_too():
+    store = Store()
+    store.apply([a_stack(f"c{number}", job=f"j{number}") for number in range(captures.MOST_CAPTURES + 3)])
+    assert len(store.captures) == captures.MOST_CAPTURES
+
+
 def test_capture_over_the_stack_limit_is_truncated_and_counts_dropped_stacks(monkeypatch):
     monkeypatch.setattr(captures, "STACKS", 4)
     store = Store()
