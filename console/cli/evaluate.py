@@ -46,15 +46,21 @@ def eval_(
     if not 0.1 <= timeout_s <= 60:
         raise click.BadParameter("from 0.1 s to 1 min", param_hint="--timeout")
     from ..core.evaluation import RankProcess
+    from ..core.store import Store
     from ..fleet.evaluation import FleetEvaluator
-    from .run_live import connected
+    from ..monitor.coverage import CONNECT_S, is_settled
+    from ..runtime.console import Console
+    from .run_live import LiveFleet
 
     config = load_target(target, overrides)
     if not any(node.agent.allow_eval for node in config.nodes):
         raise click.UsageError(f"eval is off; set [agent] allow_eval = true in {printable(str(config.path or target))}")
 
     async def run() -> int:
-        async with connected(config, black_box=True) as fleet:
+        console = Console(config, store=Store(), probe_clocks=False)
+        async with console.running():
+            fleet = LiveFleet(config, console.bus, console.store, console.fleet)
+            await fleet.until(lambda: is_settled(fleet.store), CONNECT_S)
             chosen = _rank(fleet, rank, job)
             evaluator = FleetEvaluator(fleet.fleet.links, fleet.hub)
             process = RankProcess(chosen.node, chosen.job, rank, chosen.pid, chosen.start_ticks)

@@ -15,7 +15,6 @@ import click
 
 from ..core.job_protocol import NodeStop, is_away, may_be_left
 from ..launch.fetch import MAX_FETCH
-from ..launch.format import stop_json, stop_words
 from ..launch.state import PendingStops
 from ..records import Failure
 from ..text.documents import pretty
@@ -71,14 +70,15 @@ async def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options
 
     Exit codes: 0 can start, 1 cannot start.
     """
-    from ..launch import format
-    from ..launch.plan import Refusal
     from .run_live import live
 
     config = load_target(target, overrides)
     request = request_of(options, config.run)
     async with live(config) as fleet:
         outcome = await _make_plan(fleet, request)
+    from ..launch import format
+    from ..launch.plan import Refusal
+
     print_text(format.to_json(outcome) if as_json else format.outcome_text(outcome), is_document=as_json)
     return EXIT_FINDING if isinstance(outcome, Refusal) else EXIT_OK
 
@@ -110,13 +110,14 @@ async def start(
     if as_json and follow:
         raise click.UsageError("--json and --follow are mutually exclusive")
     require_confirmable(yes, "start the job")
-    from ..launch import format
-    from ..launch.plan import Refusal
     from .run_live import live
 
     config = load_target(target, overrides)
     request = request_of(options, config.run)
     async with live(config, allow_run=True) as fleet:
+        from ..launch import format  # loaded while the agents started
+        from ..launch.plan import Refusal
+
         if not await _have_completed(fleet, [(await _job_named(fleet, name)).ordered.job for name in after]):
             return EXIT_FINDING
         plan = await _make_plan(fleet, request)
@@ -260,6 +261,7 @@ async def stop(
     Exit codes: 0 all processes ended, 1 processes remain, 3 some nodes unreachable.
     """
     require_confirmable(yes, f"stop {printable(job)}")
+    from ..launch.format import stop_json, stop_words
     from .run_live import live
 
     async with live(load_target(target, overrides), allow_run=True) as fleet:
@@ -393,7 +395,6 @@ def _is_any_connected(fleet: LiveFleet, nodes: Sequence[str]) -> bool:
 async def _job_named(fleet: LiveFleet, name: str) -> JobStatus:
     """The job with that name or unique prefix. Raises UsageError if not found, Exit(4) if no node is reachable."""
     from ..launch.state import job_statuses
-    from ..report import coverage_code
 
     views = job_statuses(fleet.store)
     matches = [view for view in views if view.ordered.job == name] or [
@@ -401,6 +402,8 @@ async def _job_named(fleet: LiveFleet, name: str) -> JobStatus:
     ]
     if len(matches) == 1:
         return matches[0]
+    from ..report import coverage_code  # which loads the analyses
+
     if not matches and coverage_code(fleet.store) == EXIT_NOTHING:
         print_text(printable("gconsole: no node reachable"), err=True)
         raise click.exceptions.Exit(EXIT_NOTHING)

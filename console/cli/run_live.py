@@ -11,25 +11,22 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from ..config import Config
-from ..core.bus import Hub
+from ..config.model import without_clock_probes, without_stacks
+from ..core.bus import Hub, Published, log_records
 from ..core.job_protocol import is_away
 from ..core.store import Store
 from ..fleet import job_requests
 from ..fleet.fleet import Fleet
-from ..launch.format import stop_words
 from ..launch.output_fold import Folded, JobOutput, LineFold
 from ..launch.state import JobStatus, PendingStops, job_status
-from ..monitor import headless
-from ..monitor.coverage import is_settled
-from ..monitor.finding_tracker import FindingTracker
-from ..runtime.console import Console
+from ..monitor.coverage import CONNECT_S, is_settled
 from ..text.documents import JsonText, json_lines
 from ..text.format import clock_time_ms
 from ..text.sanitize import Printable, join_lines, printable
 from .terminal import print_text
 
-#: Seconds. Shortest interval between two polls, at the beginning.
-SOONEST_S = 0.01
+#: Seconds. Shortest interval between two polls, at the beginning, and the longest.
+SOONEST_S, POLL_S = 0.01, 0.1
 #: Seconds between SIGTERM and SIGKILL for pending stops.
 STOP_GRACE_S = 10.0
 
@@ -41,7 +38,6 @@ class LiveFleet(msgspec.Struct, frozen=True):
     hub: Hub
     store: Store
     fleet: Fleet
-    findings: FindingTracker
 
     async def until(self, condition: Callable[[], bool], deadline_s: float | None = None) -> bool:
         """Poll until `condition()`, often at first; False after `deadline_s` seconds."""
@@ -50,7 +46,7 @@ class LiveFleet(msgspec.Struct, frozen=True):
             waited_s = time.monotonic() - began
             if deadline_s is not None and waited_s > deadline_s:
                 return False
-            await asyncio.sleep(min(headless.POLL_S, max(SOONEST_S, waited_s / 20)))
+            await asyncio.sleep(min(POLL_S, max(SOONEST_S, waited_s / 50)))
         return True
 
 
@@ -59,6 +55,8 @@ async def _run_pending_stops(live: LiveFleet) -> None:
 
     Ignores `[console] read_only`: the user confirmed this stop earlier.
     """
+    from ..launch.format import stop_words
+
     pending = PendingStops.of_cluster(live.config.cluster)
     for job, nodes in pending.orders.items():
         back = [node for node in nodes if (link := live.fleet.links.get(node)) and link.state == "ok"]
@@ -70,25 +68,34 @@ async def _run_pending_stops(live: LiveFleet) -> None:
 
 
 @asynccontextmanager
-async def connected(config: Config, *, allow_run: bool = False, black_box: bool = False) -> AsyncIterator[LiveFleet]:
-    """Connect to all nodes, wait until each has sampled or failed, disconnect at the end of the block."""
-    console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False, black_box=black_box)
-    fleet = LiveFleet(config, console.bus, console.store, console.fleet, console.findings)
-    async with console.running():
-        await fleet.until(lambda: is_settled(console.store), headless.CONNECT_S)
-        yield fleet
-
-
-@asynccontextmanager
 async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[LiveFleet]:
-    """`connected`, with findings evaluated and pending stops executed.
+    """Connect to all nodes, wait until each has sampled or failed, disconnect at the end of the block.
 
-    `allow_run` only for start and stop, which ask for confirmation.
+    The health of the nodes is evaluated once, and pending stops are executed. `allow_run` only for start and stop,
+    which ask for confirmation. It is no `Console`: to load the analyses of hangs, crashes and clocks takes longer than
+    to start a job.
     """
-    async with connected(config, allow_run=allow_run) as fleet:
-        await fleet.findings.evaluate()
-        await _run_pending_stops(fleet)
-        yield fleet
+    hub, store = Hub(), Store()
+    received: list[Published] = []
+    stop_receiving = hub.subscribe(received.extend)
+    for sink in (store.apply, log_records):
+        hub.subscribe(sink)
+    fleet = Fleet(without_stacks(without_clock_probes(config)), hub, allow_run=allow_run, sends_py_spy=False)
+    live = LiveFleet(config, hub, store, fleet)
+    await fleet.start()
+    try:
+        await live.until(lambda: is_settled(store) or any(link.is_agent_starting for link in fleet.links.values()))
+        from ..launch import format, plan  # noqa: F401 - these too are loaded while the agents start
+        from ..monitor.finding_tracker import FindingTracker
+
+        findings = FindingTracker(hub, config.health, earlier=received)
+        stop_receiving()
+        await live.until(lambda: is_settled(store), CONNECT_S)
+        await findings.evaluate()
+        await _run_pending_stops(live)
+        yield live
+    finally:
+        await fleet.stop()
 
 
 #: Seconds. Identical lines of different ranks within this window are merged; ranks are read 5 times per second.

@@ -178,3 +178,17 @@ def refusal(console: ConsoleConfig, change: Change, *, explicit: bool = False) -
     if not console.read_only or (explicit and change.command is not None):
         return None
     return ReadOnly(change)
+
+
+def without_clock_probes(config: Config) -> Config:
+    """The same configuration, by which no clock is probed."""
+    return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
+
+
+def without_stacks(config: Config) -> Config:
+    """The same configuration, by which no stacks are sampled."""
+    nodes = tuple(
+        msgspec.structs.replace(node, watch=msgspec.structs.replace(node.watch, sample_stacks=False))
+        for node in config.nodes
+    )
+    return msgspec.structs.replace(config, nodes=nodes)

@@ -137,6 +137,11 @@ class NodeLink:
         return self._rpc.offset_ns
 
     @property
+    def is_agent_starting(self) -> bool:
+        """Whether the agent's program was sent to the node, on this connection or the last one."""
+        return self._connection is not None and self._connection.channel is not None
+
+    @property
     def via(self) -> str:
         """The gateway through which the node is reached; "" for none."""
         return self._via()

@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-from gconsole_remote.jobs.requests import CHUNK_BYTES
-
 from ..core.control import Control
 from ..records import Failure
 from ..text import atomic_files
@@ -80,6 +78,8 @@ async def _pieces(
 
     Every piece but the last is complete, so that a node cannot send a file byte by byte. Raises _FetchError.
     """
+    from gconsole_remote.jobs.requests import CHUNK_BYTES  # which loads a part of the agent
+
     offset, is_last = 0, False
     limit = max(0, size) + MAX_GROWTH
     while not is_last:

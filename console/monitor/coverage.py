@@ -12,6 +12,8 @@ from ..core.store import GpuNow, Store
 from ..records import Failure, Inventory
 from ..text.format import plural
 
+#: Seconds. Nodes still connecting after this are reported as failed, regardless of `--for`.
+CONNECT_S: Final = 45.0
 #: Kinds of devices whose records are counted, in words.
 _WORDS: Final = {"gpu": "GPU", "link": "topology link", "nic": "network port"}
 

@@ -71,12 +71,13 @@ class FindingTracker:
 
     def __init__(
         self, hub: Hub, limits: HealthConfig, clock: Callable[[], float] = time.monotonic,
-        sources: Sequence[FindingSource] = (),
+        sources: Sequence[FindingSource] = (), earlier: Sequence[Published] = (),
     ) -> None:  # fmt: skip
+        """`earlier`: records that were published before."""
         self._hub, self._limits, self._clock, self._sources = hub, limits, clock, tuple(sources)
         self._facts = HealthState(limits.window_s, limits.busy_pct)
-        self._pending: list[Published] = []
-        self._received = 0  # records since the last evaluation
+        self._pending = list(earlier)
+        self._received = len(earlier)  # records since the last evaluation
         self._open: dict[_Key, _Open] = {}
         self._throttle = Throttle(EVERY_S, PAUSE, clock)
         self._evaluating = threading.Lock()  # a cancelled evaluation may still run in its thread

@@ -17,7 +17,7 @@ from ..records import Failure, Log, Record
 from ..text.format import plural
 from ..text.sanitize import printable
 from .capture_selection import CaptureSelection, NothingSelected
-from .coverage import is_reported, is_settled
+from .coverage import CONNECT_S, is_reported, is_settled
 from .finding_tracker import FindingTracker
 from .hang import Diagnosis, diagnose, verdict_findings
 from .stall_watch import StallWatch
@@ -30,8 +30,6 @@ POLL_S = 0.1
 FOLD_S = 1.0
 #: Seconds for which ranks are awaited that only their stacks number, and then further ones.
 NUMBERING_S, SETTLE_S = 6.0, 1.5
-#: Seconds. Nodes still connecting after this are reported as failed, regardless of `--for`.
-CONNECT_S = 45.0
 #: Seconds of a run that the login to a node and the start of its agent usually take.
 LOGIN_S = 1.0
 #: Seconds between reads of Flight Recorders during a run that reports late ranks: 100 collectives a step fill one

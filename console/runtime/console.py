@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from .. import __version__
 from ..config import Config, target_key
+from ..config.model import without_clock_probes, without_stacks
 from ..core.bus import Hub, Sink, log_records
 from ..core.control import CrashedRecording
 from ..core.store import Store
@@ -106,8 +105,8 @@ class Console:
         self.stalls = StallWatch(self.store, config.watch, clock)
         self.clock_estimator = ClockEstimator(self.bus, config.clock, config.cluster)
         self._probe_clocks, self._is_embedded = probe_clocks, is_embedded
-        fleet_config = config if probe_clocks else _without_probes(config)
-        fleet_config = fleet_config if stacks else _without_stacks(fleet_config)
+        fleet_config = config if probe_clocks else without_clock_probes(config)
+        fleet_config = fleet_config if stacks else without_stacks(fleet_config)
         self.fleet = Fleet(
             fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run, sends_py_spy=stacks
         )
@@ -171,15 +170,3 @@ def _own_checks(store: Store, bus: Hub) -> OwnCheckWatch:
     from ..session.query.own_check_watch import OwnCheckWatch  # commands without a screen have no use for it
 
     return OwnCheckWatch(store, bus.publish_own)
-
-
-def _without_probes(config: Config) -> Config:
-    return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
-
-
-def _without_stacks(config: Config) -> Config:
-    nodes = tuple(
-        msgspec.structs.replace(node, watch=msgspec.structs.replace(node.watch, sample_stacks=False))
-        for node in config.nodes
-    )
-    return msgspec.structs.replace(config, nodes=nodes)

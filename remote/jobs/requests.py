@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 BEGIN_S = 20.0
 #: Seconds a stop waits for the supervisor to write exit.json, and to end, after the job's processes ended.
 EXIT_S = 15.0
-POLL_S = 0.02
+#: Seconds between two looks: at a supervisor that starts, and at a job that ends.
+BEGIN_POLL_S, POLL_S = 0.005, 0.02
 #: Bytes of a file in one reply.
 CHUNK_BYTES = 1 << 20
 MAX_FILES = 10000
@@ -102,7 +103,7 @@ def begin(agent: "Agent", args: "Fields") -> "Fields":
         ended = folder.read(job_dir.EXIT)
         if ended is not None:
             raise RequestError("not_started", "; ".join(ended["reasons"]) or "it ended at once")
-        time.sleep(POLL_S)
+        time.sleep(BEGIN_POLL_S)
     raise RequestError("not_started", "the supervisor did not start within %d s: %s" % (BEGIN_S, _last_lines(log)))
 
 

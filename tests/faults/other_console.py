@@ -37,7 +37,7 @@ def change(how: str, folder: Path) -> None:
             file.write(_CHANGES[how])
     own = agent_payload._package_dir
     agent_payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
-    agent_payload.build.cache_clear()
+    agent_payload._built.cache_clear()
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import fork_server
-from program import GCONSOLE, gconsole
+from program import GCONSOLE, gconsole, run_program
 from rig import Rig
 from run_command import PLAIN, list_jobs, processes_of, run, start_job, until
 
@@ -214,3 +215,25 @@ def test_ranks_of_a_started_job_are_listed_by_ps(rig: Rig, tmp_path: Path, scrip
         assert any("0-1" in line and "plain.py go-see" in line for line in listed.stdout.splitlines()), listed.stdout
     finally:
         assert run("stop", hosts, job, "--yes").status == 0
+
+
+#: Runs `gconsole` and writes the names of what it has loaded to the file {path}.
+LOADED = """
+import atexit, sys
+
+from gconsole.cli.main import main
+
+atexit.register(lambda: open({path!r}, "w").write(" ".join(sys.modules)))
+main()
+"""
+
+
+def test_start_and_follow_load_neither_sessions_nor_the_analyses_of_hangs_and_crashes(rig: Rig, tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
+    program = [sys.executable, "-c", LOADED.format(path=str(loaded))]
+    options = ["--yes", "--follow", "--nodes", 2, "--gpus-per-node", 0, "--launcher", "env", "--", "echo", "ready"]
+    result = run_program([*program, "run", "start", hosts_of_two(rig, tmp_path), *options])
+    assert "[0-1] ready" in result.stdout, result.stdout + result.stderr
+    heavy = ("session", "monitor.hang", "monitor.crash", "analysis.hang", "analysis.crash", "analysis.collectives")
+    rooms = tuple(f"gconsole.{room}" for room in heavy)
+    assert [name for name in loaded.read_text().split() if name.startswith(rooms)] == []

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import shlex
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -66,6 +67,7 @@ _STEP = (
     *_FIRST, f"{_AGENT}.agent.cache_users", f"{_AGENT}.agent.wire", f"{_AGENT}.gateway", f"{_AGENT}.gateway.frames",
     f"{_AGENT}.gateway.gateway", f"{_AGENT}.gateway.step", f"{_AGENT}.gateway.stream",
 )  # fmt: skip
+_build_lock = threading.Lock()
 #: Bytes that zlib looks back.
 _WINDOW = 32 << 10
 
@@ -88,9 +90,14 @@ def command(python: str = "python3", run_as: str = "self") -> str:
     return f"exec {sudo}{shlex.quote(python)} -I -S -B -c {shlex.quote(STAGE0)} gconsole-agent"
 
 
-@cache
 def build() -> Payload:
-    """The payload of this installation, deterministic for the same sources."""
+    """The payload of this installation, deterministic for the same sources. A thread may build it ahead."""
+    with _build_lock:
+        return _built()
+
+
+@cache
+def _built() -> Payload:
     modules = dict(_modules(_AGENT))
     modules.update(_modules("psutil", only=_PSUTIL_MODULES))
     modules["pynvml"] = _pruned_module("pynvml", _NVML_NAME)
