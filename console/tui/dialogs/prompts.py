@@ -92,7 +92,10 @@ class _Request(msgspec.Struct, eq=False):
 
 
 class LoginPrompts:
-    """Queue of prompts: `read_secret` waits for the user, `open_next` is called periodically."""
+    """Queue of prompts: `read_secret` waits for the user, `open_next` is called periodically.
+
+    `read_secret` may be called by a task that is not the app's, as those of the one fleet of several visitors are.
+    """
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
@@ -104,7 +107,7 @@ class LoginPrompts:
         """What the user types; None if they skip it. A cancelled request closes its dialog."""
         request = _Request(login, prompt)
         self._queue.append(request)
-        self.open_next()
+        self._app.call_later(self.open_next)
         try:
             return await request.answer
         finally:
@@ -139,6 +142,9 @@ class LoginPrompts:
         elif self._open is not None and self._open[0] is request:
             dialog = self._open[1]
             self._open = None
-            if dialog in self._app.screen_stack:
-                dialog.dismiss(None)
-                self._app.notify("login timed out while its prompt was open", severity="warning", markup=False)
+            self._app.call_later(self._close, dialog)
+
+    def _close(self, dialog: SecretPrompt) -> None:
+        if dialog in self._app.screen_stack:
+            dialog.dismiss(None)
+            self._app.notify("login timed out while its prompt was open", severity="warning", markup=False)
