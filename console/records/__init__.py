@@ -10,7 +10,7 @@ from typing import Annotated, Final, get_args
 
 import msgspec
 
-from .base import Count, Int, Missing, Record
+from .base import Count, DigestibleRecord, Int, Missing, Record
 from .capture import (
     AsyncTask,
     Collective,

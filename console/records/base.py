@@ -44,3 +44,23 @@ class Record(msgspec.Struct, kw_only=True, tag_field="kind"):
     t: Instant = 0  # CLOCK_REALTIME of the node, ns
     mono: Instant = 0  # CLOCK_MONOTONIC_RAW of the node, ns
     rx: Int = 0  # CLOCK_REALTIME of the console when the record arrived, ns
+
+
+class DigestibleRecord(Record, kw_only=True):
+    """A sample of figures that may be a digest: it also stands for earlier samples, which were not sent.
+
+    Its figures are always those of its own, the last sample, at `t` and `mono`. Nothing that a health rule compares
+    changed among the samples of a digest: they are on the same side of each threshold. See docs/architecture.md.
+    """
+
+    period_s: Float | None = None  # digests: the next record comes within this time; None: every tick has a record
+    samples: Count = 1  # how many samples the record stands for, itself included
+    first_mono: Instant = 0  # CLOCK_MONOTONIC_RAW of the first of several samples, ns
+    low: dict[str, Float] = msgspec.field(default_factory=dict)  # lowest value of each figure that changed
+    mean: dict[str, Float] = msgspec.field(default_factory=dict)  # mean of the samples of each figure that changed
+    high: dict[str, Float] = msgspec.field(default_factory=dict)  # highest value of each figure that changed
+
+    @property
+    def is_digest(self) -> bool:
+        """Whether figures of its entity come as digests, so that the next record is not due at the next tick."""
+        return self.period_s is not None

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from .base import Count, Float, Int, Record
+from .base import Count, DigestibleRecord, Float, Int, Record
 from .event import Severity
 
 GpuEventKind = Literal[
@@ -71,7 +71,7 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
     simulated: bool = False  # True for simulated data
 
 
-class Gpu(Record, tag="gpu", kw_only=True):
+class Gpu(DigestibleRecord, tag="gpu", kw_only=True):
     """Metrics of one GPU at one tick. Unsupported values are None. Rates are since the previous tick.
 
     Counters of errors, remaps, BAR1 memory, fan, video clock, encoder and decoder are read every 5 s and repeated.

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from .base import Count, Float, Int, Missing, Record
+from .base import Count, DigestibleRecord, Float, Int, Missing, Record
 
 State = Literal["expected", "connecting", "ok", "lost", "failed", "removed"]
 
@@ -70,7 +70,7 @@ class Node(Record, tag="node", kw_only=True):
     simulated: bool = False  # whether any data of this node is simulated
 
 
-class Host(Record, tag="host", kw_only=True):
+class Host(DigestibleRecord, tag="host", kw_only=True):
     """CPU, memory, pressure, disk and network of a node at one tick (psutil and /proc/pressure).
 
     Rates are since the previous tick, None at the first.

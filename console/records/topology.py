@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from .base import Count, Float, Int, Record
+from .base import Count, DigestibleRecord, Float, Int, Record
 
 #: nvlink: NVLinks between a GPU and the other end; xgmi: Infinity Fabric between two GPUs of AMD; pcie: path of a
 #: device to its CPU; peer: distance and peer-to-peer access of two GPUs of a node; numa: two NUMA nodes.
@@ -60,7 +60,7 @@ class Link(Record, tag="link", kw_only=True):
     simulated: bool = False  # True for simulated data
 
 
-class Nic(Record, tag="nic", kw_only=True):
+class Nic(DigestibleRecord, tag="nic", kw_only=True):
     """Metrics of one network port at one tick. Rates are since the previous tick; the rest is read every 5 s.
 
     Error counters are totals; `grown` has those that increased since the previous read, with their gain. Counters that

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ..samplers.base import Fields, Sampler
     from .bootstrap import BundleImporter
     from .cache import Cache
+    from .digests import Order
 
 #: Seconds the writer waits for the records of a tick, which several threads post, to send them in one write.
 GATHER_S = 0.02
@@ -71,6 +72,7 @@ class Agent(object):
         self.ended = threading.Event()
         self.last_received = time.monotonic()  # when the console last sent a frame
         self.epoch = time.monotonic()  # origin of the tick grid
+        self.digests: Order | None = None  # what comes as digests; None: every sample is sent
         self.missing: list[Fields] = []
         self.threads: list[SamplerThread] = []
         self.snapshot_period_ms = config.get("snapshot_period_ms", 0)  # between reads of the clocks; 0: none

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..samplers.base import Context, Fact, Fields
     from .agent import Agent
+    from .digests import Order
 
 #: Seconds without a first answer after which the driver counts as slow to start, and as hung. Without persistence mode
 #: a start takes seconds per GPU.
@@ -62,7 +63,7 @@ class GpuProcess(Sampler):
         self._pid = 0
         self._input = -1  # the child's, for ranks and intervals
         self._sent = ""
-        self._basis: "tuple[Any, float]" = (None, 0.0)  # ranks and interval of that line
+        self._basis: "tuple[Any, float, Order | None]" = (None, 0.0, None)  # what that line was made of
         self._crash: "list[str]" = []  # lines of faulthandler
         self._ended = threading.Event()  # the child closed its output
         self._first = threading.Event()  # its first answer has arrived
@@ -235,11 +236,13 @@ class GpuProcess(Sampler):
 
     def _send_settings(self) -> None:
         snapshot = self.context.shared.get("processes")
-        basis = (snapshot.ranks if snapshot is not None else None, self.context.interval_s)
+        order = self._agent.digests
+        basis = (snapshot.ranks if snapshot is not None else None, self.context.interval_s, order)
         if self._sent and basis[0] is self._basis[0] and basis == self._basis:
             return  # the usual case: the process sampler publishes the same tuple until a rank changes
         ranks = [[getattr(rank, name) for name in _RANK] for rank in snapshot.ranks] if snapshot is not None else []
-        line = json.dumps({"interval_s": self.context.interval_s, "ranks": ranks}) + "\n"
+        settings = {"interval_s": self.context.interval_s, "ranks": ranks, "digests": order and order.fields}
+        line = json.dumps(settings) + "\n"
         if line != self._sent and len(line) < 65536:  # of a pipe's buffer: a hung child must not block the agent
             try:
                 os.set_blocking(self._input, False)
@@ -336,6 +339,7 @@ class _Child(object):
         self.ended = threading.Event()
         self.epoch = epoch  # the agent's grid: it sends the records of both in one write
         self.outbox = self
+        self.digests: "Order | None" = None
         self._output = output
         self._lock = threading.Lock()
 
@@ -391,7 +395,7 @@ def _run_child(context: "Context", from_agent: int, output: int, epoch: float) -
         threads.append(SamplerThread(TopologySampler(context, of=("gpu",)), child))
         calls = HungCalls()
         statm = os.open("/proc/self/statm", os.O_RDONLY)
-        receiver = threading.Thread(target=_receive_settings, args=(context, from_agent), daemon=True)
+        receiver = threading.Thread(target=_receive_settings, args=(context, from_agent, child), daemon=True)
         receiver.start()
         threads[0].start()
         while not threads[0].ready.wait(1.0):
@@ -422,13 +426,26 @@ def _detach(from_agent: int, output: int) -> None:
     faulthandler.enable(file=output, all_threads=False)
 
 
-def _receive_settings(context: "Context", from_agent: int) -> None:
+def _receive_settings(context: "Context", from_agent: int, child: "_Child") -> None:
+    ordered: "Fields | None" = None
     with os.fdopen(from_agent, "rb") as lines:
         for line in lines:
             settings = json.loads(line.decode("utf-8"))
             context.interval_s = settings["interval_s"]
+            if settings["digests"] != ordered:
+                ordered = settings["digests"]
+                child.digests = _order(ordered)
             context.shared["processes"] = _Ranks(settings["ranks"])
     os._exit(0)  # the agent has ended
+
+
+def _order(fields: "Fields | None") -> "Order | None":
+    """What comes as digests."""
+    if fields is None:
+        return None
+    from .digests import Order  # most agents have no order
+
+    return Order(fields)
 
 
 def _status(context: "Context", threads: "list[SamplerThread]", calls: "HungCalls", statm: int) -> "Fields":

@@ -79,6 +79,19 @@ def _settled(agent: "Agent", args: "Fields") -> "Fields":
     return {"path": path}
 
 
+def _digest(agent: "Agent", args: "Fields") -> "Fields":
+    """Order digests of some kinds; of none, every sample is sent again from the next tick on."""
+    from . import digests
+
+    try:
+        order = digests.Order(args)
+    except ValueError as error:
+        raise RequestError("bad_request", str(error), _SAME_VERSION)
+    agent.digests = order if order.kinds else None
+    agent.wake_sampler("gpu")  # whose process has to be told
+    return {"kinds": sorted(order.kinds)}
+
+
 def _doctor(agent: "Agent", args: "Fields") -> "list[Fields]":
     from . import doctor  # imported late: ctypes and subprocess cost memory
 
@@ -168,6 +181,7 @@ VERBS = {
     "clock_listen": _clock("listen"),
     "clock_probe": _clock("probe"),
     "clock_stop": _clock_stop,
+    "digest": _digest,
     "doctor": _doctor,
     "eval": _eval,
     "job_begin": _job("begin"),

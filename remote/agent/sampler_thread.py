@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..samplers.base import Fact, Sampler
+    from .digests import Digester
 
 #: A tick that takes longer than this many intervals, and at least this many seconds, is hung.
 HUNG_INTERVALS, HUNG_S = 3, 5.0
@@ -24,7 +25,7 @@ class SamplerThread(threading.Thread):
     """Runs one sampler on a fixed grid and posts its records. A missed slot is skipped.
 
     A sampler whose source does not exist, or is gone, is started again with back-off for as long as the agent lives.
-    `agent` has `ended`, `epoch`, `outbox`, `miss`, `unmiss` and `report_crash`.
+    `agent` has `ended`, `epoch`, `outbox`, `digests`, `miss`, `unmiss` and `report_crash`.
     """
 
     def __init__(self, sampler: "Sampler", agent: "Any") -> None:
@@ -39,6 +40,7 @@ class SamplerThread(threading.Thread):
         self._missing = ""  # name under which the source is reported as missing
         self._absence: "list[Fact]" = []  # its last records of that
         self._has_crashed = False
+        self._digester: "Digester | None" = None  # by the last order of the console
 
     def run(self) -> None:
         """Start the sampler and tick it until the agent ends."""
@@ -96,6 +98,7 @@ class SamplerThread(threading.Thread):
             except Unavailable as error:
                 self.began = None
                 self.sampler.stop()
+                self._post_begun()
                 self._report(error)
                 return
             except Exception:  # noqa: BLE001 - as above
@@ -104,11 +107,29 @@ class SamplerThread(threading.Thread):
                 if failures in (1, 60):  # at first, and once more if it persists
                     self.agent.report_crash("sampler %s failed" % self.sampler.name)
             self.began = None
-            if facts:
-                self.agent.outbox.post(facts)
+            self._post(facts)
             self.ready.set()
             self._woken.wait(self._until_next_slot())
             self._woken.clear()
+
+    def _post(self, facts: "list[Fact]") -> None:
+        """Post the records of one tick, or digests in place of them where the console ordered these."""
+        order = self.agent.digests
+        if self._digester is not None and self._digester.order is not order:
+            self._post_begun()
+        if order is not None:
+            if self._digester is None:
+                self._digester = order.digester()
+            facts = self._digester.digest(facts, self.sampler.interval_s)
+        if facts:
+            self.agent.outbox.post(facts)
+
+    def _post_begun(self) -> None:
+        """Post the digests that were begun, after which the next tick begins anew."""
+        facts = self._digester.flush() if self._digester is not None else []
+        self._digester = None
+        if facts:
+            self.agent.outbox.post(facts)
 
     def wake(self) -> None:
         """Tick now: something has changed here that is not to wait for the next slot."""

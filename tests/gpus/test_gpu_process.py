@@ -14,6 +14,7 @@ from nvml import scenarios
 from nvml.library import Scenario, folder, load
 
 from gconsole_remote.agent import doctor, gpu_process, release, sampler_thread
+from gconsole_remote.agent.digests import Order
 from gconsole_remote.agent.gpu_process import GpuProcess
 from gconsole_remote.agent.sampler_thread import SamplerThread
 from gconsole_remote.nvml import call
@@ -28,6 +29,7 @@ class FakeAgent:
     def __init__(self):
         self.ended, self.epoch, self.outbox = threading.Event(), time.monotonic(), self
         self.posted, self.missing, self.logged = [], {}, []
+        self.digests = None
         self.place = SimpleNamespace(root=None)
 
     def post(self, facts):
@@ -309,3 +311,18 @@ def test_node_without_the_library_starts_no_process_and_says_so(monkeypatch, tmp
     with pytest.raises(Unavailable) as refused:
         sampler.start()
     assert refused.value.name == "gpu_no_driver"
+
+
+def test_digests_are_made_in_the_child_and_end_with_their_order(started):
+    watched = started(scenarios.hgx_h100() | {"count": 1})
+    watched.agent.until(lambda: watched.agent.last("gpu"), "a first sample")
+    order = {"kinds": ["gpu"], "period_s": 2, "thresholds": {"temp_c": [95.0]}, "reasons": ["gpu_idle"]}
+    watched.agent.digests = Order(order)
+    watched.thread.wake()
+    watched.agent.until(lambda: watched.agent.last("gpu").get("samples", 1) > 1, "a digest")
+    digest = watched.agent.last("gpu")
+
+    assert digest["period_s"] == 2 and digest["first_mono"]
+    watched.agent.digests = None
+    watched.thread.wake()
+    watched.agent.until(lambda: "period_s" not in watched.agent.last("gpu"), "samples again")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from ... import records
-from .conditions import HELD_BY, conditions, held_pct
+from .conditions import HELD_BY, average, conditions, held_pct, highest, lowest
 from .entities import ClockHealth, GpuHealth, KernelFault, NicHealth, NodeHealth, Xid
 from .rank_lives import RankLives
 from .window import Window
@@ -172,28 +172,31 @@ class HealthState:
         passed = at_s - of.at_s if of.at_s is not None else 0.0
         if not 0 < passed <= self._window_s:
             passed = 0.0  # first sample, or a gap
+        since_s = _first_s(record, of.at_s if passed else None)
         of.gpu, of.at_s = record, at_s
         busy = self._is_busy(record)
         if not busy:
             of.busy_since_s = None
         elif of.busy_since_s is None or not passed:
-            of.busy_since_s = at_s
+            of.busy_since_s = since_s
         before = of.since_s if passed else {}
-        of.since_s = {name: before.get(name, at_s) for name in conditions(record, of.info)}
+        of.since_s = {name: before.get(name, since_s) for name in conditions(record, of.info)}
         sums = _grown(record)
         notable = bool(sums)
         if passed:
-            if record.mem_used_bytes is not None:
-                sums["memory"], sums["sized"] = record.mem_used_bytes * passed, passed
+            used = average(record, "mem_used_bytes")
+            if used is not None:
+                sums["memory"], sums["sized"] = used * passed, passed
             if busy:
                 _add_work(sums, record, passed)
                 notable |= _add_held(sums, record, passed)
-        peaks = {"memory": float(record.mem_used_bytes)} if record.mem_used_bytes is not None else None
+        peak = highest(record, "mem_used_bytes")
+        peaks = {"memory": float(peak)} if peak is not None else None
         of.window.add(at_s, sums, peaks, notable=notable)
         self._mark_notable(self.nodes[record.node], record.uuid, of.is_notable)
 
     def _is_busy(self, record: records.Gpu) -> bool:
-        util = record.util_pct if record.util_pct is not None else record.sm_pct
+        util = lowest(record, "util_pct" if record.util_pct is not None else "sm_pct")
         return util is not None and util >= self._busy_pct and "gpu_idle" not in record.clocks_event_reasons
 
     def _gpu_digest(self, record: records.GpuDigest) -> None:
@@ -329,10 +332,18 @@ def _grown(record: records.Gpu | records.Nic) -> dict[str, float]:
 def _add_work(sums: dict[str, float], record: records.Gpu, passed: float) -> None:
     """Add the window sums of a GPU that was busy for `passed` seconds."""
     sums["busy"] = passed
-    if record.power_w is not None:
-        sums["power"], sums["powered"] = record.power_w * passed, passed
-    if record.sm_clock_mhz is not None:
-        sums["clock"], sums["clocked"] = record.sm_clock_mhz * passed, passed
+    power_w, clock_mhz = average(record, "power_w"), average(record, "sm_clock_mhz")
+    if power_w is not None:
+        sums["power"], sums["powered"] = power_w * passed, passed
+    if clock_mhz is not None:
+        sums["clock"], sums["clocked"] = clock_mhz * passed, passed
+
+
+def _first_s(record: records.Gpu, before_s: float | None) -> float:
+    """When the first sample of a record was taken, after the previous record of its GPU."""
+    at_s, first_s = record.mono / 1e9, record.first_mono / 1e9
+    is_digest = record.samples > 1 and before_s is not None and before_s < first_s < at_s
+    return first_s if is_digest else at_s
 
 
 def _add_held(sums: dict[str, float], record: records.Gpu, passed: float) -> bool:
@@ -341,7 +352,7 @@ def _add_held(sums: dict[str, float], record: records.Gpu, passed: float) -> boo
         return False
     is_held = False
     for reason in HELD_BY:
-        share = held_pct(record, reason)
+        share = held_pct(record, reason, record.mean)
         if share:
             sums[f"held.{reason}"] = share / 100 * passed
             is_held = True

@@ -31,7 +31,7 @@ class Recorded(Sampler):
 
 def test_woken_sampler_ticks_without_waiting_for_its_slot():
     sampler = Recorded()
-    agent = SimpleNamespace(ended=threading.Event(), epoch=time.monotonic() - 1, outbox=None)
+    agent = SimpleNamespace(ended=threading.Event(), epoch=time.monotonic() - 1, outbox=None, digests=None)
     thread = SamplerThread(sampler, agent)
     thread.start()
     assert sampler.ticks.get(timeout=60) is False

@@ -1,0 +1,215 @@
+"""Digests: one record for the samples of some seconds, of kinds of which nobody wants each sample.
+
+A digest is the last sample with the lowest, mean and highest value of each figure that changed. It ends early, and the
+sample that ends it is sent at once, where anything changes that is not a figure, where a counter of errors grew, and
+where a figure crosses one of the thresholds of the order: then all samples of a digest mean the same to a rule.
+"""
+
+import bisect
+
+from ..clocks import stamps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable
+
+    from ..samplers.base import Fact, Fields
+
+#: Seconds. Limits of the period of an order.
+LEAST_S, MOST_S = 2, 60
+#: Thresholds of one figure, and names in an order, which must fit into the pipe of the GPU process.
+MOST_VALUES, MOST_NAMES = 32, 32
+#: % of a tick from which a clock event reason explains a low clock, as in the console's checks.
+_REASON_PCT = 1.0
+_REASONS, _SHARES = "clocks_event_reasons", "clocks_event_share_pct"
+#: By kind: the fields that identify the entity, its figures, and fields that may change within a digest.
+KINDS = {
+    "gpu": (
+        ("uuid",),
+        ("util_pct", "mem_util_pct", "encoder_pct", "decoder_pct", "mem_used_bytes", "bar1_used_bytes", "power_w",
+         "power_instant_w", "temp_c", "mem_temp_c", "temp_margin_c", "fan_pct", "sm_clock_mhz", "mem_clock_mhz",
+         "video_clock_mhz", "sm_pct", "sm_occupancy_pct", "tensor_pct", "dram_pct", "pcie_rx_bytes_s",
+         "pcie_tx_bytes_s", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s"),
+        ("energy_j", "pstate", _REASONS, _SHARES),
+    ),
+    "host": (
+        (),
+        ("cpu_pct", "load_1m", "mem_used_bytes", "mem_available_bytes", "swap_used_bytes", "cpu_stall_pct",
+         "mem_stall_pct", "io_stall_pct", "disk_read_bytes_s", "disk_write_bytes_s", "net_rx_bytes_s",
+         "net_tx_bytes_s", "processes"),
+        ("uptime_s",),
+    ),
+    "nic": (
+        ("device", "port"),
+        ("rx_bytes_s", "tx_bytes_s", "rx_packets_s", "tx_packets_s"),
+        (),
+    ),
+}  # fmt: skip
+
+
+class Order(object):
+    """What comes as digests, as the console ordered it. Raises ValueError with the reason for a malformed order."""
+
+    def __init__(self, fields: "Fields") -> None:
+        self.fields = fields  # as the console sent it
+        self.kinds = frozenset(_texts(fields, "kinds"))
+        for kind in sorted(self.kinds):
+            if kind not in KINDS:
+                raise ValueError("no digests of %r; there are digests of %s" % (kind, ", ".join(sorted(KINDS))))
+        period_s: "Any" = fields.get("period_s")
+        if not _is_number(period_s) or not LEAST_S <= period_s <= MOST_S:
+            raise ValueError("the period of digests must be %d to %d s, not %r" % (LEAST_S, MOST_S, period_s))
+        self.period_s = float(period_s)
+        self.reasons = frozenset(_texts(fields, "reasons"))  # whose begin and end is sent at once
+        self.thresholds: "list[tuple[str, list[float]]]" = []  # of figures of GPUs
+        self.share_thresholds: "list[tuple[str, list[float]]]" = []  # of shares of clock event reasons
+        by_name = fields.get("thresholds", {})
+        if not isinstance(by_name, dict) or len(by_name) > MOST_NAMES:
+            raise ValueError("thresholds must be an object of at most %d fields" % MOST_NAMES)
+        for name, values in sorted(by_name.items()):
+            if not isinstance(values, list) or len(values) > MOST_VALUES or not all(map(_is_number, values)):
+                raise ValueError("thresholds of %r must be at most %d numbers" % (name, MOST_VALUES))
+            field, _, reason = name.partition(".")
+            if field == _SHARES and reason:
+                self.share_thresholds.append((reason, sorted(values)))
+            elif name in KINDS["gpu"][1]:
+                self.thresholds.append((name, sorted(values)))
+            else:
+                raise ValueError("thresholds of %r: not a figure of gpu records" % (name,))
+
+    def digester(self) -> "Digester":
+        """What makes the digests of one sampler."""
+        return Digester(self)
+
+    def side(self, kind: str, fields: "Fields") -> "tuple[Any, ...]":
+        """A value that is equal as long as a sample means the same to the console's rules."""
+        discrete = {name: value for name, value in fields.items() if name not in _CONTINUOUS[kind]}
+        if kind != "gpu":
+            return (discrete,)
+        sides = [_side(fields.get(name), values) for name, values in self.thresholds]
+        shares = fields.get(_SHARES) or {}
+        sides += [_side(shares.get(name), values) for name, values in self.share_thresholds]
+        reasons = fields.get(_REASONS) or ()
+        is_slow = any(
+            name == "sm_clock_mhz" and values and side < len(values)
+            for side, (name, values) in zip(sides, self.thresholds)  # noqa: B905 - Python 3.6
+        )
+        explained = bool(reasons) or any(share >= _REASON_PCT for share in shares.values())
+        return discrete, sides, self.reasons.intersection(reasons), is_slow and explained
+
+
+_CONTINUOUS = {kind: frozenset(figures + loose) for kind, (_, figures, loose) in KINDS.items()}
+
+
+class Digester(object):
+    """Makes digests of the records of one sampler, by one order."""
+
+    def __init__(
+        self, order: "Order", realtime_ns: "Callable[[], int]" = stamps.realtime_ns,
+        mono_ns: "Callable[[], int]" = stamps.mono_ns,
+    ) -> None:  # fmt: skip
+        self.order = order
+        self._clocks = realtime_ns, mono_ns
+        self._entities: "dict[tuple[Any, ...], _Samples]" = {}
+
+    def digest(self, facts: "Iterable[Fact]", interval_s: float) -> "list[Fact]":
+        """What is to be sent now in place of the records of one instant. `interval_s`: until the next ones."""
+        t, mono = self._clocks[0](), self._clocks[1]()
+        step = int(max(1.0, interval_s) * 1e9)
+        sent: "list[Fact]" = []
+        for kind, fields in facts:
+            if kind in self.order.kinds:
+                self._add(kind, fields, t, mono, step, sent)
+            else:
+                sent.append((kind, fields))
+        for samples in self._entities.values():
+            if samples.fields and mono - samples.mono > 1.5 * step:  # it is gone, or lost
+                sent.append(samples.take(self.order.period_s, is_old=True))
+        return sent
+
+    def flush(self) -> "list[Fact]":
+        """The digests that were begun."""
+        begun = [samples for samples in self._entities.values() if samples.fields]
+        return [samples.take(self.order.period_s, is_old=True) for samples in begun]
+
+    def _add(self, kind: str, fields: "Fields", t: int, mono: int, step: int, sent: "list[Fact]") -> None:
+        period = int(self.order.period_s * 1e9)
+        key = (kind,) + tuple(fields.get(name) for name in KINDS[kind][0])
+        side = self.order.side(kind, fields)
+        samples = self._entities.get(key)
+        is_new = samples is None or samples.side != side
+        if samples is None:
+            samples = self._entities[key] = _Samples(kind)
+        if samples.fields and (is_new or samples.mono // period != mono // period):
+            sent.append(samples.take(self.order.period_s, is_old=True))
+        samples.add(fields, side, t, mono)
+        if is_new or fields.get("grown") or (mono + step) // period != mono // period:
+            sent.append(samples.take(self.order.period_s, is_old=False))
+        if kind == "nic" and fields.get("state") == "gone":
+            del self._entities[key]
+
+
+class _Samples(object):
+    """The samples of one entity since its last record, and on which side of the thresholds they are."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.side: "tuple[Any, ...] | None" = None
+        self.fields: "list[Fields]" = []
+        self.mono = 0
+        self._t = self._first_mono = 0
+
+    def add(self, fields: "Fields", side: "tuple[Any, ...]", t: int, mono: int) -> None:
+        if not self.fields:
+            self._first_mono = mono
+        self.fields.append(fields)
+        self.side, self._t, self.mono = side, t, mono
+
+    def take(self, period_s: float, is_old: bool) -> "Fact":
+        """The record of the samples; they are over. `is_old`: it is sent later than its last sample was taken."""
+        count, last = len(self.fields), self.fields[-1]
+        record: "Fields" = {"t": self._t, "mono": self.mono} if is_old else {}
+        record.update(last, period_s=period_s)
+        if count > 1:
+            low, mean, high = _statistics(self.kind, self.fields)
+            record.update(samples=count, first_mono=self._first_mono, low=low, mean=mean, high=high)
+        self.fields = []
+        return self.kind, record
+
+
+def _statistics(kind: str, samples: "list[Fields]") -> "tuple[Fields, Fields, Fields]":
+    """(lowest, mean, highest) of each figure that differs among the samples; unknown values do not count."""
+    low: "Fields" = {}
+    mean: "Fields" = {}
+    high: "Fields" = {}
+    last = samples[-1]
+    for name in KINDS[kind][1]:
+        values = [fields[name] for fields in samples if fields.get(name) is not None]
+        if values:
+            _add(name, values, last.get(name), low, mean, high)
+    for reason in last.get(_SHARES) or ():
+        values = [fields[_SHARES][reason] for fields in samples if reason in (fields.get(_SHARES) or ())]
+        _add("%s.%s" % (_SHARES, reason), values, last[_SHARES][reason], low, mean, high)
+    return low, mean, high
+
+
+def _add(name: str, values: "list[Any]", last: "Any", low: "Fields", mean: "Fields", high: "Fields") -> None:
+    least, most = min(values), max(values)
+    if least != most or last is None:
+        low[name], high[name], mean[name] = least, most, round(float(sum(values)) / len(values), 3)
+
+
+def _side(value: "Any", thresholds: "list[float]") -> int:
+    return -1 if value is None else bisect.bisect_right(thresholds, value)
+
+
+def _is_number(value: "Any") -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+
+
+def _texts(fields: "Fields", name: str) -> "list[str]":
+    texts: "list[str]" = fields.get(name, [])
+    is_list = isinstance(texts, list) and len(texts) <= MOST_NAMES
+    if not is_list or not all(isinstance(text, str) and len(text) <= 64 for text in texts):
+        raise ValueError("%s must be a list of at most %d names" % (name, MOST_NAMES))
+    return texts
