@@ -11,6 +11,11 @@ import sys
 
 from . import cache
 
+#: malloc.h of glibc, parameters of mallopt, and values. One arena: the interpreter's lock lets one thread allocate at a
+#: time, and each arena keeps its own free memory. Bytes: free memory at the end of the heap that is given back, and
+#: that is taken beyond what is needed.
+_HEAP = ((-8, 1), (-1, 65536), (-2, 4096))
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -37,6 +42,7 @@ def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter",
         from ..gateway import gateway  # after use_code_dir: compiled modules come from the cache
 
         gateway.run(start, place)
+    _limit_heap()
     from . import linger
     from .agent import Agent
 
@@ -46,6 +52,21 @@ def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter",
     agent = Agent(start, place, importer)
     agent.end_on_signals()
     agent.run(stdin, os.fdopen(os.dup(1), "wb", 0))
+
+
+def _limit_heap() -> None:
+    """Keep the heap of this process and of those that it forks small: 1.5 MB less of 32 with a process for NVML.
+
+    Programs that the agent starts are not affected, as they would be by environment variables.
+    """
+    try:
+        import ctypes
+
+        mallopt = ctypes.CDLL(None).mallopt
+    except (ImportError, OSError, AttributeError):
+        return  # a Python without ctypes, or another C library
+    for parameter, value in _HEAP:
+        mallopt(parameter, value)
 
 
 def _archive(stdin: "BufferedReader", place: "cache.Cache", digest: str, size: int) -> bytes:
