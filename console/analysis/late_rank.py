@@ -146,6 +146,13 @@ class RankWait(NamedTuple):
     wait: WaitShare
 
 
+class StepLength(NamedTuple):
+    """How long a step takes; `curve`: the traffic or power that repeats with the steps, empty for a watched step."""
+
+    seconds: float
+    curve: str = ""
+
+
 class JobWaits(NamedTuple):
     """The waiting of all ranks of one job, by light stack samples, and the rank that the others wait for."""
 
@@ -153,12 +160,13 @@ class JobWaits(NamedTuple):
     attempt: int
     ranks: tuple[RankWait, ...]  # the one that waits least first
     late: LateRank | None
-    step_s: float | None  # median duration of a watched step
+    step: StepLength | None
 
 
 def waits_of(
-    job: str, attempt: int, samples: Mapping[int, Sequence[PlaceSample]], nodes: Mapping[int, str], step_s: float | None
-) -> JobWaits:
+    job: str, attempt: int, samples: Mapping[int, Sequence[PlaceSample]], nodes: Mapping[int, str],
+    step: StepLength | None,
+) -> JobWaits:  # fmt: skip
     """The waiting of the ranks of one job; a rank without samples that count is not listed."""
     waits = [
         RankWait(rank, nodes[rank], share)
@@ -166,19 +174,20 @@ def waits_of(
         if (share := wait_share(counted)) is not None
     ]
     waits.sort(key=lambda each: (each.wait.share, each.rank))
-    return JobWaits(job, attempt, tuple(waits), late_rank(samples), step_s)
+    return JobWaits(job, attempt, tuple(waits), late_rank(samples), step)
 
 
-def late_text(late: LateRank, step_s: float | None) -> str:
+def late_text(late: LateRank, step: StepLength | None) -> str:
     """`Over 70 s the others wait in 100% (68–100 %) of the samples, rank 1 in 0% (0–32 %): …`, without a full stop."""
     text = (
         f"Over {seconds(late.since_s)} the others wait in {_percent(late.others)} of the samples, rank {late.rank} in "
         f"{_percent(late.own)}: they wait for it in {late.lead:.0%} of the time (95 %: {_range(late.low, late.high)})"
     )
-    if step_s is None:
+    if step is None:
         return text
-    low, lead, high = (1e3 * step_s * share for share in (late.low, late.lead, late.high))
-    return f"{text}, {lead:.3g} ms of each step ({low:.3g}–{high:.3g} ms)"
+    low, lead, high = (1e3 * step.seconds * share for share in (late.low, late.lead, late.high))
+    text = f"{text}, {lead:,.0f} ms of each step ({low:,.0f}–{high:,.0f} ms)"
+    return f"{text}; a step takes {seconds(step.seconds)} by {step.curve}" if step.curve else text
 
 
 def _percent(share: WaitShare) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from ..analysis.finding import FindingDraft
-from ..analysis.late_rank import JobWaits, LateRank, PlaceSample, late_rank, late_text, waits_of
+from ..analysis.late_rank import JobWaits, LateRank, PlaceSample, StepLength, late_rank, late_text, waits_of
 from ..analysis.pace import Pace, Slowdown
 from ..analysis.stalls import JobKey, Suspicion
 from ..core.store import ProcessKey, Store
@@ -58,7 +58,7 @@ class SlowJobs:
             if job not in stalled and newest[job[0]] == job[1]:
                 late = late_rank(entry.samples)
                 if late is not None:
-                    yield _late(job, late, self._step_s(job, entry))
+                    yield _late(job, late, self._step(job, entry))
                     continue
                 suspicion = _slower(job, pace.slowdown) if pace is not None else _slower_by_clock(job, clock)
                 if suspicion is not None:
@@ -83,20 +83,22 @@ class SlowJobs:
         jobs = self._jobs()
         newest = dict(sorted(jobs))
         waits = [
-            waits_of(*job, jobs[job].samples, jobs[job].nodes, self._step_s(job, jobs[job])) for job in newest.items()
+            waits_of(*job, jobs[job].samples, jobs[job].nodes, self._step(job, jobs[job])) for job in newest.items()
         ]
         return tuple(entry for entry in waits if entry.ranks)
 
-    def _step_s(self, job: JobKey, entry: _Job) -> float | None:
-        """Median duration of the newest watched steps of a job; None without them."""
+    def _step(self, job: JobKey, entry: _Job) -> StepLength | None:
+        """How long a step takes: by the newest watched steps of a job, else by its step clock; None without either."""
         if entry.stepping is None:
-            return None
+            clock = self._signs.clocks.get(job)
+            pulse = clock.pulse if clock is not None else None
+            return StepLength(pulse.period_s, pulse.curve) if pulse is not None else None
         made = self._store.steps.newest((*job, entry.stepping[0]), MOST_STEPS)
         seen = made[1] if made is not None else []
         paces = [
             (new.mono - old.mono) / 1e9 / (new.step - old.step) for new, old in pairwise(seen) if new.step > old.step
         ]
-        return median(paces) if len(paces) >= LEAST_STEPS else None
+        return StepLength(median(paces)) if len(paces) >= LEAST_STEPS else None
 
     def _read(self, pace: Pace, rank: tuple[str, int, int]) -> None:
         """Add the steps of a rank since the last reading."""
@@ -106,10 +108,10 @@ class SlowJobs:
                 pace.add(seen.step, seen.mono / 1e9)
 
 
-def _late(job: JobKey, late: LateRank, step_s: float | None) -> Suspicion:
+def _late(job: JobKey, late: LateRank, step: StepLength | None) -> Suspicion:
     text = f"the others wait for rank {late.rank} for {seconds(late.since_s)}, while steps advance"
     return Suspicion(
-        job, late.since_s, (), text, is_slow=True, late=late.rank, measured=late_text(late, step_s),
+        job, late.since_s, (), text, is_slow=True, late=late.rank, measured=late_text(late, step),
         is_data=late.cls == "dataloader",
     )  # fmt: skip
 

@@ -161,6 +161,6 @@ def wait_lines(jobs: Sequence[JobWaits], width: int) -> tuple[Line, ...]:
         lines.append(
             plain("  no rank stands out", "muted")
             if job.late is None
-            else Line((Span(f"  {late_text(job.late, job.step_s)}", "warning"),))
+            else Line((Span(f"  {late_text(job.late, job.step)}", "warning"),))
         )
     return tuple(lines)

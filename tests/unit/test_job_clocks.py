@@ -10,11 +10,13 @@ import pytest
 from gconsole.config.sections import WatchConfig
 from gconsole.core.store import Store
 from gconsole.monitor.progress import progress_in
+from gconsole.monitor.slow_jobs import SlowJobs
 from gconsole.monitor.stall_watch import StallWatch
-from gconsole.records import Digest, Gpu, GpuDigest, GpuProcess, Nic, PgStatus, Rank, RankStat
+from gconsole.records import Digest, Gpu, GpuDigest, GpuProcess, Nic, PgStatus, Place, Rank, RankStat, StackFrame
 
 SECOND = 1_000_000_000
 RUNS = 20
+TRAIN = "/home/user/job/train.py"
 
 
 class TrainingJob:
@@ -201,3 +203,36 @@ def test_sequence_numbers_of_two_reads_are_progress_or_its_absence(gained, state
     assert all(entry[3].startswith(text) for entry in job.states())
     job.run(61)
     assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}, "an old read is no evidence"
+
+
+class LateRankJob(TrainingJob):
+    """Light stack samples every 10 s: all ranks but rank 1 wait in an all_reduce."""
+
+    def figures(self, level, rate):
+        records = super().figures(level, rate)
+        if self.at_s % 10 == 0:
+            records += [self.place(number) for number in self.numbers]
+        return records
+
+    def place(self, number):
+        distributed = "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py"
+        inner = StackFrame("forward", TRAIN, 9) if number == 1 else StackFrame("all_reduce", distributed, 2810)
+        head = self.head(number)
+        at, before = self.at_s * SECOND, self.store.ranks[(head["node"], head["pid"], 7)].place
+        return Place(
+            **head, frames=(StackFrame("main", TRAIN, 3), inner), since=at,
+            path_since=at if before is None else before.path_since, sampled=at,
+            samples=1 if before is None else before.samples + 1, moved_bytes=50_000_000,
+        )  # fmt: skip
+
+
+def test_cost_of_a_late_rank_without_a_watched_step_is_of_the_steps_that_the_traffic_shows():
+    job = LateRankJob()
+    suspected = [suspicion for _, suspicions in job.run(420) for suspicion in suspicions]
+    assert {suspicion.late for suspicion in suspected} == {1}
+    assert " ms of each step" not in suspected[0].measured, "before its step clock is known"
+    assert "ms of each step (" in suspected[-1].measured
+    assert suspected[-1].measured.endswith("by the RDMA traffic of node1")
+    [waits] = SlowJobs(job.store).waits()
+    assert waits.late.rank == 1
+    assert waits.step.seconds == pytest.approx(6.0, rel=0.05)

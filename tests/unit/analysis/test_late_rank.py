@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gconsole.analysis.late_rank import LATE_S, PlaceSample, late_rank, late_text, wait_share, waits_of
+from gconsole.analysis.late_rank import LATE_S, PlaceSample, StepLength, late_rank, late_text, wait_share, waits_of
 
 
 def samples(waits, *, every_s=10.0, count=14, cls="compute", activity=None, slept=False):
@@ -97,13 +97,17 @@ def test_interval_of_a_share_contains_the_true_one_in_95_percent_of_the_cases():
 
 
 def test_waiting_of_each_rank_is_listed_with_its_interval_and_the_cost_per_step():
-    waits = waits_of("llama", 0, job(), dict.fromkeys(range(4), "node1"), 0.5)
+    waits = waits_of("llama", 0, job(), dict.fromkeys(range(4), "node1"), StepLength(0.5))
     assert [entry.rank for entry in waits.ranks] == [1, 0, 2, 3]
     assert waits.late.rank == 1
     assert waits.late.low < waits.late.lead == 1.0 == waits.late.high
-    text = late_text(waits.late, waits.step_s)
+    text = late_text(waits.late, waits.step)
     assert "rank 1 in 0% (0–23 %)" in text
-    assert "500 ms of each step" in text
+    assert text.endswith("500 ms of each step (339–500 ms)"), text
+    by_curve = late_text(waits.late, StepLength(6.0, "the RDMA traffic of node1"))
+    assert by_curve.endswith("6,000 ms of each step (4,064–6,000 ms); a step takes 6 s by the RDMA traffic of node1"), (
+        by_curve
+    )
 
 
 def test_ranks_sampled_at_one_instant_do_not_count_as_independent():
