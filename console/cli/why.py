@@ -41,8 +41,8 @@ def why(
 
     py-spy reads the main thread of every rank 20 times a second, without stopping it. The calls of the rank that waits
     least for the others are compared with those of its peers, and the kernel's figures of the same seconds: CPU,
-    throttling, page faults, disks, NUMA. A difference is named if it is at least 5 % of the time and separates all
-    blocks of samples. Exit codes: 0 done, 3 not all ranks were sampled, 4 none.
+    throttling, page faults, disks, network, NUMA. A difference is named if it is at least 5 % of the time and separates
+    all blocks of samples. Exit codes: 0 done, 3 not all ranks were sampled, 4 none.
 
     \b
     gconsole why hosts.toml

@@ -12,6 +12,7 @@ import time
 from ..agent import commands
 from ..agent.binaries import PY_SPY
 from ..proc import apart, limited
+from ..proc.activity import parse_syscall
 from ..proc.cgroups import Cgroups
 from ..proc.procfs import ProcFs, printable
 from . import py_spy
@@ -32,17 +33,21 @@ MAX_BLOCKS, MAX_RANKS = 30, 64
 MAX_STACKS, MAX_STACK = 200, 8000
 #: Seconds that py-spy may take to start and end, beyond its block.
 GRACE_S = 8.0
+#: Calls that wait for the other end of a connection, and those that do so on a socket.
+_NETWORK = frozenset(("recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4"))
+_STREAM = frozenset(("read", "readv", "write", "writev"))
 _numa_nodes: "dict[int, int]" = {}  # by processor
 
 
 class ProfileOf(object):
-    """One rank: its stacks per block; of its main thread, looks, those that found it in state D, and NUMA moves."""
+    """One rank: its stacks per block; of its main thread, looks, those that found it in state D or waiting for the
+    network (of those with a known system call), and NUMA moves."""
 
     def __init__(self, rank: "RankRef") -> None:
         self.rank = rank
         self.blocks: "list[list[list[Any]]]" = []
         self.problem = ""
-        self.looks = self.blocked = self.moves = 0
+        self.looks = self.blocked = self.moves = self.calls = self.networked = 0
         self.numa: "int | None" = None
 
 
@@ -81,6 +86,7 @@ def run_profile(agent: "Agent", args: "Fields") -> "Fields":
                 "counters": dict(
                     _difference(first, _counters(procfs, rank.pid)), numa_moves=float(profile.moves),
                     uninterruptible_s=wall_s * profile.blocked / profile.looks if profile.looks else None,
+                    network_wait_s=wall_s * profile.networked / profile.calls if profile.calls else None,
                 ),
             }
             for rank, profile, first in zip(ranks, profiles, before)  # noqa: B905 - Python 3.6
@@ -155,9 +161,24 @@ def _watch(procfs: "ProcFs", profiles: "list[ProfileOf]", ended: "threading.Even
                 continue
             profile.looks += 1
             profile.blocked += stat.state == "D"
+            networked = waits_for_network(procfs, profile.rank.pid)
+            profile.calls += networked is not None
+            profile.networked += bool(networked)
             numa = _numa_node(stat.processor)
             profile.moves += profile.numa is not None and numa != profile.numa
             profile.numa = numa
+
+
+def waits_for_network(procfs: "ProcFs", pid: int) -> "bool | None":
+    """Whether the main thread is in a call on a connection; None where the kernel does not tell. A poll is not counted:
+    its descriptors are in the memory of the process."""
+    try:
+        call = parse_syscall(procfs.read_at_once(pid, "syscall"))
+        if call is None or call[0] not in _STREAM:
+            return call is not None and call[0] in _NETWORK
+        return procfs.link(pid, "fd/%d" % call[1][0]).startswith("socket:")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _numa_node(processor: int) -> int:

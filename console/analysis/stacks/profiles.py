@@ -33,6 +33,7 @@ COUNTERS: Final[dict[str, tuple[str, str, float]]] = {
     "cpu_wait_s": ("main thread waited for a CPU", "s/s", 0.05),
     "disk_wait_s": ("waited for disks", "s/s", 0.05),
     "uninterruptible_s": ("main thread blocked in the kernel (disk, NFS, driver)", "s/s", 0.05),
+    "network_wait_s": ("main thread waited for the network", "s/s", 0.05),
     "memory_stalled_s": ("waited for memory", "s/s", 0.02),
     "major_faults": ("page faults with disk reads", "1/s", 10.0),
     "minor_faults": ("page faults", "1/s", 2000.0),
