@@ -19,6 +19,7 @@ from ..config.diff import HostsFile
 from ..core.bus import Hub
 from ..core.control import ActiveRecording, CaptureRequest, CrashedRecording, Selection
 from ..core.store import Store
+from ..core.wants import DIGESTED, EVERY_SAMPLE, Want
 from ..fleet.evaluation import FleetEvaluator
 from ..fleet.fleet import Fleet
 from ..monitor import headless
@@ -248,6 +249,8 @@ async def watch_nodes(
     if recording:
         await recording.start(console.recorder)
     interrupted = on_signals()
+    streamed = DIGESTED if writer is not None else DIGESTED & frozenset(metrics)
+    console.fleet.want("batch", Want(None, streamed, EVERY_SAMPLE))
     await console.start()
     progress = headless.ProgressLine(
         store, None if quiet else _progress, recording.line if recording and sys.stderr.isatty() else None

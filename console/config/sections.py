@@ -176,6 +176,13 @@ class AgentConfig(Section, frozen=True):
     ] = ""
     ephemeral: Annotated[bool, _about("true: no files on the nodes, binaries are kept in memory")] = False
     simulate_gpus: Annotated[int, _about("simulated GPUs per node, marked SIM; 0: none", ge=0, le=64)] = 0
+    digest_s: Annotated[
+        float,
+        _about(
+            "figures that nothing shows, records or asks for come as digests of this many seconds, at least 2; 0: off",
+            ge=0, le=15,
+        ),
+    ] = 0.0  # fmt: skip
     allow_eval: Annotated[
         bool, _about("true: gconsole eval may evaluate expressions in ranks on these nodes, after a confirmation")
     ] = False

@@ -1,6 +1,6 @@
 """The control interface between clients (views, headless commands, HTTP) and record sources.
 
-Five protocols with their request and result types; `Control` combines them. The live fleet and
+Six protocols with their request and result types; `Control` combines them. The live fleet and
 replay implement it.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from ..records import Failure
+from .wants import Want
 
 if TYPE_CHECKING:
     from ..config.diff import Changes
@@ -145,6 +146,20 @@ class Clocks(Protocol):
         """Probe clocks continuously while at least one requester, identified by `who`, wants it.
 
         Results are records. No effect if `[clock]` disables probing, or without nodes.
+        """
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+class FigureRates(Protocol):
+    """Figures at the rate at which somebody wants them."""
+
+    def want(self, who: str, *wants: Want) -> None:
+        """Replace what a requester, identified by `who`, wants of nodes: kinds of records, and how many a second.
+
+        What nobody wants may come as digests (`[agent] digest_s`). No wants withdraw those of before. Samples come
+        within one tick.
         """
 
 
@@ -285,10 +300,10 @@ class Recordings(Protocol):
         """Make a session of the last seconds in the black box. Raises SessionError."""
 
 
-# -- all five --------------------------------------------------------------------------------------------------------
+# -- all six ---------------------------------------------------------------------------------------------------------
 
 
-class Control(Nodes, Captures, Clocks, Jobs, Protocol):
+class Control(Nodes, Captures, Clocks, FigureRates, Jobs, Protocol):
     """All operations of a live fleet or a replay."""
 
     @property

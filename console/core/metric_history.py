@@ -58,17 +58,22 @@ class Series:
         self._coarse_now = _NEVER  # last completed ten-second slot: t // COARSE_S
         self._newest = np.zeros(0, np.int64)  # the newest second of each row
         self._fine = _unknown(FINE_SLOTS, 0, len(self.metrics))
+        #: Minimum and maximum of the digest to which a second belongs, NaN for samples; they exist once there is one.
+        self._spread: tuple[Floats, Floats] | None = None
         self._coarse = [_unknown(coarse_slots, 0, len(self.metrics)) for _ in range(3)]  # minimum, mean, maximum
         self._counts = np.zeros((coarse_slots, 0), np.uint16)  # how many seconds are in a mean
 
     @property
     def nbytes(self) -> int:
         """Memory held by the rings."""
-        return self._fine.nbytes + sum(ring.nbytes for ring in self._coarse) + self._counts.nbytes + self._newest.nbytes
+        rings = (self._fine, *(self._spread or ()), *self._coarse, self._counts, self._newest)
+        return sum(ring.nbytes for ring in rings)
 
     def nbytes_with(self, rows: int) -> int:
         """Memory the rings would hold for that many entities."""
-        return rows * (len(self.metrics) * 4 * (FINE_SLOTS + 3 * self.coarse_slots) + 2 * self.coarse_slots + 8)
+        fine_rings = 3 if self._spread is not None else 1
+        slots = fine_rings * FINE_SLOTS + 3 * self.coarse_slots
+        return rows * (len(self.metrics) * 4 * slots + 2 * self.coarse_slots + 8)
 
     @property
     def newest_s(self) -> int | None:
@@ -111,6 +116,9 @@ class Series:
         is_fine = second > self._now - FINE_SLOTS
         if is_fine:
             self._fine[second % FINE_SLOTS, row] = values
+            if self._spread is not None:
+                for ring in self._spread:
+                    ring[second % FINE_SLOTS, row] = np.nan
         coarse = second // COARSE_S
         if self._coarse_now - self.coarse_slots < coarse <= self._coarse_now:
             if is_fine and coarse * COARSE_S > self._now - FINE_SLOTS:
@@ -118,11 +126,33 @@ class Series:
             else:
                 self._join(row, coarse, values)
 
+    def put_digest(
+        self, row: int, first: int, second: int, low: Sequence[float | None], mean: Sequence[float | None],
+        high: Sequence[float | None],
+    ) -> None:  # fmt: skip
+        """Store the extremes and means of the seconds from `first` to `second`, both included."""
+        first = max(first, second - FINE_SLOTS + 1)
+        self.put(row, second, mean)
+        if self._spread is None:
+            self._spread = (_unknown(*self._fine.shape), _unknown(*self._fine.shape))
+        seconds = np.arange(max(first, self._now - FINE_SLOTS + 1), second + 1)
+        slots = seconds % FINE_SLOTS
+        self._fine[slots, row] = self._fine[second % FINE_SLOTS, row]
+        for ring, values in zip(self._spread, (low, high), strict=True):
+            bound = np.array(values, np.float32)
+            ring[slots, row] = np.where(np.abs(bound) <= MOST, bound, np.nan)
+        for coarse in sorted({int(each) // COARSE_S for each in seconds}):
+            if self._coarse_now - self.coarse_slots < coarse <= self._coarse_now and (
+                coarse * COARSE_S > self._now - FINE_SLOTS
+            ):
+                self._refold(row, coarse)
+
     def forget(self, key: Hashable) -> None:
         """Drop an entity; its row can be reused."""
         row = self._row.pop(key, None)
         if row is not None:
-            self._fine[:, row] = np.nan
+            for fine in (self._fine, *(self._spread or ())):
+                fine[:, row] = np.nan
             for ring in self._coarse:
                 ring[:, row] = np.nan
             self._counts[:, row] = 0
@@ -130,14 +160,27 @@ class Series:
             self._free.append(row)
 
     def recent(self, key: Hashable, metric: str, seconds: int = FINE_SLOTS) -> Floats:
-        """The last `seconds` of one metric, one value per second, oldest first; NaN if unknown."""
+        """The samples of the last `seconds` of one metric, one value per second, oldest first; NaN if unknown.
+
+        Seconds of which there is only a digest are unknown: see `recent_curve`.
+        """
+        curve = self.recent_curve(key, metric, seconds)
+        return np.where(curve.minimum == curve.maximum, curve.mean, np.float32(np.nan))
+
+    def recent_curve(self, key: Hashable, metric: str, seconds: int = FINE_SLOTS) -> Curve:
+        """The last `seconds` of one metric, oldest first: samples, and the extremes and mean of digests."""
         row = self._row.get(key)
         seconds = min(seconds, FINE_SLOTS)
+        times = np.arange(self._now - seconds + 1, self._now + 1)
         if row is None or self._now == _NEVER:
-            return np.full(seconds, np.nan, np.float32)
-        slots = np.arange(self._now - seconds + 1, self._now + 1) % FINE_SLOTS
-        curve: Floats = self._fine[slots, row, self._column[metric]]
-        return curve
+            unknown = np.full(seconds, np.nan, np.float32)
+            return Curve(times, unknown, unknown, unknown)
+        slots, column = times % FINE_SLOTS, self._column[metric]
+        mean: Floats = self._fine[slots, row, column]
+        if self._spread is None:
+            return Curve(times, mean, mean, mean)
+        low, high = (ring[slots, row, column] for ring in self._spread)
+        return Curve(times, np.where(np.isnan(low), mean, low), mean, np.where(np.isnan(high), mean, high))
 
     def window(self, keys: Sequence[Hashable], metrics: Sequence[str], seconds: NDArray[np.int64]) -> Floats:
         """Values [second, entity, metric] at these seconds of the console's clock; NaN if unknown or not kept."""
@@ -190,6 +233,8 @@ class Series:
             return bigger
 
         self._fine = wider(self._fine)
+        if self._spread is not None:
+            self._spread = (wider(self._spread[0]), wider(self._spread[1]))
         self._newest = np.concatenate([self._newest, np.full(rows - len(self._newest), _NEVER)])
         for i in range(3):  # one at a time, to limit peak memory
             self._coarse[i] = wider(self._coarse[i])
@@ -212,13 +257,15 @@ class Series:
             self._fold()  # before its seconds are overwritten
             self._skip_to(coarse - 1)
         first = max(self._now + 1, second - FINE_SLOTS + 1)
-        self._fine[np.arange(first, second + 1) % FINE_SLOTS] = np.nan
+        for fine in (self._fine, *(self._spread or ())):
+            fine[np.arange(first, second + 1) % FINE_SLOTS] = np.nan
         self._now = second
 
     def _fold(self) -> None:
         """Fold the current ten seconds into the hour."""
         self._coarse_now += 1
-        self._store(self._coarse_now % self.coarse_slots, self._fine[_fine_slots(self._coarse_now)])
+        slots = _fine_slots(self._coarse_now)
+        self._store(self._coarse_now % self.coarse_slots, slots, slice(None))
 
     def _skip_to(self, coarse: int) -> None:
         """Mark the slots between the last folded one and `coarse` as unknown."""
@@ -231,15 +278,18 @@ class Series:
 
     def _refold(self, row: int, coarse: int) -> None:
         """Fold a slot of one row again after a late value, while its seconds are still stored."""
-        self._store((coarse % self.coarse_slots, row), self._fine[_fine_slots(coarse), row])
+        self._store((coarse % self.coarse_slots, row), _fine_slots(coarse), row)
 
-    def _store(self, place: int | tuple[int, int], block: Floats) -> None:
-        """Fold seconds (first axis of `block`) into a slot, or into that of one row."""
+    def _store(self, place: int | tuple[int, int], slots: NDArray[np.int64], rows: int | slice) -> None:
+        """Fold seconds into a slot, or into that of one row."""
+        block = low = high = self._fine[slots, rows]
+        if self._spread is not None:
+            low, high = np.fmin(block, self._spread[0][slots, rows]), np.fmax(block, self._spread[1][slots, rows])
         is_known = ~np.isnan(block)
         count = is_known.sum(axis=0)
-        self._coarse[0][place] = np.fmin.reduce(block, axis=0)
+        self._coarse[0][place] = np.fmin.reduce(low, axis=0)
         self._coarse[1][place] = np.where(is_known, block, 0).sum(axis=0) / np.where(count, count, np.nan)
-        self._coarse[2][place] = np.fmax.reduce(block, axis=0)
+        self._coarse[2][place] = np.fmax.reduce(high, axis=0)
         self._counts[place] = count.max(axis=-1, initial=0)
 
     def _join(self, row: int, coarse: int, values: Sequence[float | None]) -> None:
@@ -281,6 +331,14 @@ class MetricHistory:
         """Store the metrics of one entity at one second of the console's clock."""
         series = self.series[family]
         series.put(series.row(key, self._reserve), second, values)
+
+    def put_digest(
+        self, family: str, key: Hashable, first: int, second: int, low: Sequence[float | None],
+        mean: Sequence[float | None], high: Sequence[float | None],
+    ) -> None:  # fmt: skip
+        """Store extremes and means of one entity over some seconds of the console's clock, both ends included."""
+        series = self.series[family]
+        series.put_digest(series.row(key, self._reserve), first, second, low, mean, high)
 
     def _reserve(self, growing: Series, rows: int) -> None:
         """Before a series grows, halve the hour of every series until all fit; with a warning."""

@@ -16,7 +16,8 @@ from ..config.model import Change, Config, NodeConfig, PodExec, ReadOnly, refusa
 from ..core.bus import Hub, Published
 from ..core.control import CaptureRequest, CaptureResult, CrashedRecording, Recordings
 from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
-from ..records import AgentCost, Failure, Log, Mark, NodeState
+from ..core.wants import DIGESTED, EVERY_SAMPLE, DigestRules, Want
+from ..records import AgentCost, Failure, GpuInfo, Log, Mark, NodeState
 from ..transport import run_command
 from ..transport.errors import FleetError
 from ..transport.gateway.transport import GatewayTransport, gateway_hosts
@@ -32,6 +33,7 @@ from .deploy.binaries import Binaries
 from .deploy.gateway_launch import GatewayLaunch, gateway_share
 from .deploy.send_binaries import Staging
 from .deploy.step_launch import StepLaunch
+from .digest_orders import DigestOrders
 from .gc_sweep import GcSweep
 from .liveness_timer import LivenessTimer
 from .node_link import NodeLink
@@ -56,11 +58,13 @@ class Fleet:
     def __init__(
         self, config: Config, hub: Hub, prompt_user: Prompt | None = None, recordings: Recordings | None = None,
         left: CrashedRecording | None = None, allow_run: bool = False, sends_py_spy: bool = True,
+        digest_rules: Callable[[Config], DigestRules] | None = None,
     ) -> None:  # fmt: skip
         """`left`: the recording of a crashed console, whose agents are adopted; the hub already has its identity.
 
         `allow_run`: the user permitted starting and stopping jobs, overriding `[console] read_only`. Without
-        `sends_py_spy`, only nodes that have it in their cache can read stacks.
+        `sends_py_spy`, only nodes that have it in their cache can read stacks. `digest_rules`: what digests must keep
+        apart; without, every sample is sent.
         """
         self.config = config
         self._console, self._allow_run = config.console, allow_run  # from the start: not reloaded
@@ -77,6 +81,7 @@ class Fleet:
         self._transports: dict[str, Transport] = {}
         self.links: dict[str, NodeLink] = {}
         self._clocks = ProbeSchedule(config.clock, hub, self._sampled_links)
+        self._digests = DigestOrders(config, self._sampled_links, digest_rules or _no_digests)
         self.followers: list[Callable[[Config], None]] = []  # callbacks for a newer configuration
         self._sweep = GcSweep()
         self._pod_events = PodEvents(hub, [node.engine for node in config.nodes if isinstance(node.engine, PodExec)])
@@ -135,6 +140,7 @@ class Fleet:
         is_period_changed = period_ms != _snapshot_period_ms(self.config)
         self.config = config
         self._clocks.follow(config.clock)
+        self._digests.follow(config)
         for follow in self.followers:
             follow(config)
         removed = [name for name in changes.removed if name in self.links]
@@ -189,7 +195,12 @@ class Fleet:
         if request.flight_pipe:
             self._permit(Change.FLIGHT_PIPE)
         self._clocks.want_window("capture")  # for the best clock alignment
-        result = await capture.capture(self.links.values(), self.staging, request, self.config.hang)
+        who = f"capture {request.id}"
+        self.want(who, Want(None, DIGESTED, EVERY_SAMPLE))  # verdicts compare GPUs at one instant
+        try:
+            result = await capture.capture(self.links.values(), self.staging, request, self.config.hang)
+        finally:
+            self.want(who)
         for node, failure in result.failures.items():
             if node in self.links and self.links[node].state != "ok":
                 continue  # its state is an event already, and captures repeat while a job stands still
@@ -204,6 +215,10 @@ class Fleet:
         await asyncio.gather(*(self.staging.settle(link, capture.STAGING_S) for link in links))
         deadline_s = blocks * PROFILE_BLOCK_S + PROFILE_GRACE_S
         return await asyncio.gather(*(request_reply(link, "profile", {"blocks": blocks}, deadline_s) for link in links))
+
+    def want(self, who: str, *wants: Want) -> None:
+        """Replace what a requester wants of nodes; digests may come of anything else."""
+        self._digests.wants.put(who, wants)
 
     def request_clock_probes(self, who: str, wanted: bool) -> None:
         """Request or release continuous clock probes."""
@@ -256,6 +271,7 @@ class Fleet:
         self._unsubscribe()
         self._sweep.close()
         await self._pod_events.stop()
+        await self._digests.stop()
         await self._clocks.stop()
         await self.staging.close()
         await asyncio.gather(*(link.stop() for link in self.links.values()))
@@ -315,16 +331,27 @@ class Fleet:
         return {name: link for name, link in self.links.items() if link.state == "ok" and link.has_sampled}
 
     def _watch(self, records: Sequence[Published]) -> None:
-        """Offer py-spy after an agent's first full tick; schedule garbage collection after a loss."""
+        """Offer py-spy and order digests after an agent's first full tick; collect garbage after a loss."""
         for record in records:
-            if isinstance(record, NodeState) and record.retry_at is not None:
-                self._sweep.soon()
+            if isinstance(record, NodeState):
+                if record.state != "ok":
+                    self._digests.forget(record.node)
+                if record.retry_at is not None:
+                    self._sweep.soon()
+            elif isinstance(record, GpuInfo):
+                self._digests.add_info(record)
             elif isinstance(record, AgentCost):
                 link = self.links.get(record.node)
                 if link:
+                    if not link.has_sampled:
+                        self._digests.soon()
                     link.mark_sampled()
                     if self._sends_py_spy:
                         self.staging.stage_py_spy(link)
+
+
+def _no_digests(config: Config) -> DigestRules:
+    return DigestRules(lambda infos: {}, (), 0.0)
 
 
 def gateways_of(config: Config) -> Config | None:

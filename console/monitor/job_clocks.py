@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -134,6 +134,7 @@ class JobClocks:
 
     def __init__(self, store: Store) -> None:
         self._store: Store = proxy(store)  # else a store would never be freed
+        self.want: Callable[[frozenset[str]], object] = lambda nodes: None  # called with the nodes of the curves
         self._clocks: dict[JobKey, CurveClock] = {}
         self._read_s = 0
 
@@ -156,9 +157,16 @@ class JobClocks:
             if not is_gone(now.rank):
                 jobs_on.setdefault(now.rank.node, set()).add(now.rank.job)
                 ranks.get((now.rank.job, now.rank.attempt), []).append(now)
+        self.want(frozenset(filter(None, map(_node_of, ranks.values()))))
         shared = {node for node, names in jobs_on.items() if len(names) > 1}
         for job, clock in self._clocks.items():
             clock.read(self._store, ranks[job], shared, now_s)
+
+
+def _node_of(ranks: Sequence[RankNow]) -> str | None:
+    """The node of lowest rank; None without numbered ranks."""
+    numbered = [now.rank for now in ranks if now.rank.rank is not None]
+    return min(numbered, key=lambda rank: rank.rank or 0).node if numbered else None
 
 
 def _signals(store: Store, ranks: Sequence[RankNow], shared: AbstractSet[str]) -> list[Signal]:

@@ -23,6 +23,7 @@ from ..records.kinds import is_gone
 from ..text.nodeset_fold import fold_numbers
 from .coverage import is_settled
 from .hang import evaluation, verdict_finding
+from .job_clocks import JobClocks
 from .rank_signs import current_place, quiet_s, signs_of
 from .slow_jobs import SlowJobs, slow_findings
 
@@ -63,6 +64,11 @@ class StallWatch:
         self._signs = signs_of(store)
         self._slow = SlowJobs(store)
         self._diagnosed: dict[JobKey, _Diagnosed] = {}
+
+    @property
+    def step_clocks(self) -> JobClocks:
+        """The step clocks of the jobs of its store."""
+        return self._signs.clocks
 
     def follow(self, config: WatchConfig) -> None:
         """Use a configuration that was saved meanwhile."""

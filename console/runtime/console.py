@@ -10,17 +10,19 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .. import __version__
 from ..config import Config, target_key
 from ..config.model import without_clock_probes, without_stacks
 from ..core.bus import Hub, Sink, log_records
-from ..core.control import CrashedRecording
+from ..core.control import CrashedRecording, Selection
 from ..core.store import Store
+from ..core.wants import DIGESTED, EVERY_SAMPLE, Want
 from ..fleet.fleet import Fleet
 from ..monitor.clock_estimator import ClockEstimator, ClockFindings
 from ..monitor.crash import CrashFindings
+from ..monitor.digest_rules import digest_rules
 from ..monitor.finding_tracker import FindingTracker
 from ..monitor.hang import console_record
 from ..monitor.skew import SkewFindings, clock_of
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from ..fleet.fleet import Prompt
     from ..monitor.skew import ClusterInstant, NodeClock
     from ..session.query.own_check_watch import OwnCheckWatch
+
+#: In whose figures the steps of jobs show.
+_STEP_KINDS: Final = frozenset({"gpu", "nic"})
 
 
 class Console:
@@ -96,6 +101,7 @@ class Console:
             [name for node in config.nodes for name in (node.name, node.host, node.address) if name],
             request_clock_probes=lambda who, wanted: self.fleet.request_clock_probes(who, wanted),
             black_box=self.black_box,
+            want=lambda who, selection: self.fleet.want(who, *_wants_of(selection)),
         )
         self._clock_findings = ClockFindings(self.store, config.clock)
         self._skew_findings = SkewFindings(self.store, config.skew)
@@ -108,7 +114,11 @@ class Console:
         fleet_config = config if probe_clocks else without_clock_probes(config)
         fleet_config = fleet_config if stacks else without_stacks(fleet_config)
         self.fleet = Fleet(
-            fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run, sends_py_spy=stacks
+            fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run, sends_py_spy=stacks,
+            digest_rules=digest_rules,
+        )  # fmt: skip
+        self.stalls.step_clocks.want = lambda nodes: self.fleet.want(
+            "step clocks", Want(nodes, _STEP_KINDS, EVERY_SAMPLE)
         )
         self.own_checks = _own_checks(self.store, self.bus) if own_checks else None
         self.fleet.followers.append(self._follow)
@@ -164,6 +174,15 @@ def sessions_folder_of(config: Config) -> Path:
 def freeze_imported_modules() -> None:
     """Exclude the objects loaded so far from garbage collection: walking them takes 35 to 100 ms, a whole frame."""
     gc.freeze()
+
+
+def _wants_of(selection: Selection | None) -> tuple[Want, ...]:
+    """What a recording wants: every sample of what it selects, or one each `--every`."""
+    if selection is None:
+        return ()
+    nodes = frozenset(selection.nodes) if selection.nodes else None
+    kinds = DIGESTED & frozenset(selection.kinds) if selection.kinds else DIGESTED
+    return (Want(nodes, kinds, 1 / selection.every_s if selection.every_s else EVERY_SAMPLE),)
 
 
 def _own_checks(store: Store, bus: Hub) -> OwnCheckWatch:

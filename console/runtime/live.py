@@ -24,6 +24,7 @@ from ..config.schema import all_keys, nearest
 from ..core.bus import Published
 from ..core.control import CaptureRequest, Selection, new_capture
 from ..core.store import Store
+from ..core.wants import DIGESTED, EVERY_SAMPLE, Want
 from ..fleet.scheduler_jobs import load_configuration
 from ..monitor import headless
 from ..monitor.capture_selection import CaptureSelection, NothingSelected
@@ -90,6 +91,7 @@ class AsyncFleet:
     async def start(self) -> Self:
         """Connect; returns once every node has sent its first sample or failed. Raises NoNodeReached."""
         console = self._console = Console(self.config, probe_clocks=self._clocks, black_box=False, is_embedded=True)
+        console.fleet.want("python", Want(None, DIGESTED, EVERY_SAMPLE))
         await console.start()
         self._watching = asyncio.create_task(
             headless.watch(

@@ -14,6 +14,7 @@ import msgspec
 
 from ..core.bus import Hub, Published
 from ..core.store import Store
+from ..core.wants import Want
 from ..records import Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
 from .format import index
 from .format.layout import Session, SessionError
@@ -56,6 +57,9 @@ class _ControlWithoutNodes:
 
     def refusal(self, change: Change) -> ReadOnly | None:
         return None
+
+    def want(self, who: str, *wants: Want) -> None:
+        """No effect: a session has what was recorded."""
 
     def request_clock_probes(self, who: str, wanted: bool) -> None:
         pass

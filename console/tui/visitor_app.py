@@ -22,6 +22,7 @@ from ..core.control import (
     Selection,
 )
 from ..core.store import Store
+from ..core.wants import Want
 from ..records import Failure
 from ..session.format.layout import SessionError
 from .app import ConsoleApp
@@ -105,11 +106,14 @@ class VisitorControl:
         self._control, self._who, self._may_act, self._watchers = control, who, may_act, watchers
         self._watched: dict[str, Sequence[str]] = {}  # nodes by job
         self._probes: set[str] = set()
+        self._wanting: set[str] = set()
 
     async def release(self) -> None:
         """End the requests of this visitor that last."""
         for who in list(self._probes):
             self.request_clock_probes(who, False)
+        for who in list(self._wanting):
+            self.want(who)
         for job, nodes in list(self._watched.items()):
             await self.watch_job(job, nodes, False)
 
@@ -125,6 +129,11 @@ class VisitorControl:
         """Probe continuously while any visitor wants it."""
         (self._probes.add if wanted else self._probes.discard)(who)
         self._control.request_clock_probes(f"{self._who} {who}", wanted)
+
+    def want(self, who: str, *wants: Want) -> None:
+        """Figures at the rate at which any visitor wants them."""
+        (self._wanting.add if wants else self._wanting.discard)(who)
+        self._control.want(f"{self._who} {who}", *wants)
 
     def refusal(self, change: Change) -> ReadOnly | None:
         """The reason why a change is not allowed."""

@@ -6,6 +6,7 @@ where a figure crosses one of the thresholds of the order: then all samples of a
 """
 
 import bisect
+import operator
 
 from ..clocks import stamps
 
@@ -21,6 +22,7 @@ LEAST_S, MOST_S = 2, 60
 MOST_VALUES, MOST_NAMES = 32, 32
 #: % of a tick from which a clock event reason explains a low clock, as in the console's checks.
 _REASON_PCT = 1.0
+_ENDLESS = float("inf")
 _REASONS, _SHARES = "clocks_event_reasons", "clocks_event_share_pct"
 #: By kind: the fields that identify the entity, its figures, and fields that may change within a digest.
 KINDS = {
@@ -95,7 +97,14 @@ class Order(object):
             for side, (name, values) in zip(sides, self.thresholds)  # noqa: B905 - Python 3.6
         )
         explained = bool(reasons) or any(share >= _REASON_PCT for share in shares.values())
-        return discrete, sides, self.reasons.intersection(reasons), is_slow and explained
+        return discrete, sides, self.reasons.intersection(reasons), is_slow, is_slow and explained
+
+    def has_same_shares(self, shares: "dict[str, float]", before: "dict[str, float]") -> bool:
+        """Whether shares of clock event reasons are on the same sides of their thresholds."""
+        return all(
+            _side(shares.get(name), values) == _side(before.get(name), values)
+            for name, values in self.share_thresholds
+        )  # fmt: skip
 
 
 _CONTINUOUS = {kind: frozenset(figures + loose) for kind, (_, figures, loose) in KINDS.items()}
@@ -135,14 +144,13 @@ class Digester(object):
     def _add(self, kind: str, fields: "Fields", t: int, mono: int, step: int, sent: "list[Fact]") -> None:
         period = int(self.order.period_s * 1e9)
         key = (kind,) + tuple(fields.get(name) for name in KINDS[kind][0])
-        side = self.order.side(kind, fields)
         samples = self._entities.get(key)
-        is_new = samples is None or samples.side != side
         if samples is None:
-            samples = self._entities[key] = _Samples(kind)
+            samples = self._entities[key] = _Samples(kind, self.order)
+        is_new = not samples.fits(fields)
         if samples.fields and (is_new or samples.mono // period != mono // period):
             sent.append(samples.take(self.order.period_s, is_old=True))
-        samples.add(fields, side, t, mono)
+        samples.add(fields, t, mono)
         if is_new or fields.get("grown") or (mono + step) // period != mono // period:
             sent.append(samples.take(self.order.period_s, is_old=False))
         if kind == "nic" and fields.get("state") == "gone":
@@ -152,18 +160,63 @@ class Digester(object):
 class _Samples(object):
     """The samples of one entity since its last record, and on which side of the thresholds they are."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, order: "Order") -> None:
         self.kind = kind
-        self.side: "tuple[Any, ...] | None" = None
         self.fields: "list[Fields]" = []
         self.mono = 0
+        self._order = order
         self._t = self._first_mono = 0
+        self._side: "tuple[Any, ...] | None" = None
+        self._last: "Fields" = {}
+        self._discrete: "Callable[[Fields], Any]" = len  # the values that are no figures
+        self._unknown: "list[str]" = []  # figures of GPUs that have no value
+        self._ranges: "list[tuple[str, float, float]]" = []  # in which figures of GPUs may change
 
-    def add(self, fields: "Fields", side: "tuple[Any, ...]", t: int, mono: int) -> None:
+    def fits(self, fields: "Fields") -> bool:
+        """Whether a sample means the same as the last one; else the next ones are compared with it."""
+        if self._is_alike(fields):
+            return True
+        side, before = self._order.side(self.kind, fields), self._side
+        self._side, self._last = side, fields
+        names = [name for name in fields if name not in _CONTINUOUS[self.kind]]
+        self._discrete = operator.itemgetter(*names) if names else len
+        if self.kind == "gpu":
+            places = list(zip(side[1], self._order.thresholds))  # noqa: B905 - Python 3.6
+            self._unknown = [name for place, (name, _) in places if place < 0]
+            self._ranges = [
+                (name, values[place - 1] if place else -_ENDLESS, values[place] if place < len(values) else _ENDLESS)
+                for place, (name, values) in places if place >= 0
+            ]  # fmt: skip
+        return side == before
+
+    def _is_alike(self, fields: "Fields") -> bool:
+        """Whether a sample is clearly on the side of the last one: the usual case, without making its side."""
+        last = self._last
+        if len(fields) != len(last) or fields.get(_REASONS) != last.get(_REASONS):
+            return False
+        try:
+            if self._discrete(fields) != self._discrete(last):
+                return False
+            for name, least, beyond in self._ranges:
+                if not least <= fields[name] < beyond:
+                    return False
+        except (KeyError, TypeError):  # a field is new, or its value is unknown now
+            return False
+        if self.kind != "gpu":
+            return True
+        if self._side is None or self._side[3]:  # of a slow GPU every reason counts
+            return False
+        for name in self._unknown:
+            if fields.get(name) is not None:
+                return False
+        shares, before = fields.get(_SHARES), last.get(_SHARES)
+        return shares == before or self._order.has_same_shares(shares or {}, before or {})
+
+    def add(self, fields: "Fields", t: int, mono: int) -> None:
         if not self.fields:
             self._first_mono = mono
         self.fields.append(fields)
-        self.side, self._t, self.mono = side, t, mono
+        self._t, self.mono = t, mono
 
     def take(self, period_s: float, is_old: bool) -> "Fact":
         """The record of the samples; they are over. `is_old`: it is sent later than its last sample was taken."""
@@ -184,9 +237,10 @@ def _statistics(kind: str, samples: "list[Fields]") -> "tuple[Fields, Fields, Fi
     high: "Fields" = {}
     last = samples[-1]
     for name in KINDS[kind][1]:
-        values = [fields[name] for fields in samples if fields.get(name) is not None]
-        if values:
-            _add(name, values, last.get(name), low, mean, high)
+        values = [fields.get(name) for fields in samples]
+        if values.count(values[0]) < len(values):  # else it did not change, or there is none
+            measured = [value for value in values if value is not None]
+            _add(name, measured, last.get(name), low, mean, high)
     for reason in last.get(_SHARES) or ():
         values = [fields[_SHARES][reason] for fields in samples if reason in (fields.get(_SHARES) or ())]
         _add("%s.%s" % (_SHARES, reason), values, last[_SHARES][reason], low, mean, high)

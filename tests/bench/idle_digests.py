@@ -1,73 +1,133 @@
-"""What the console would save if figures that no view or recording needs came as 5 s digests (docs/architecture.md).
+"""What the console saves if figures that nothing shows come as digests (docs/architecture.md), and what digests cost.
 
-The records of a real agent are replayed for 64 nodes in four ways; the findings are evaluated as in a console.
+The records of a real agent are replayed for 64 and for 128 nodes, with figures that move, as samples and as the digests
+that the agent's own digester makes of them; the findings are evaluated as in a console.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections.abc import Mapping
+import time
 from dataclasses import replace
+
+import msgspec
+
+from gconsole.analysis.health.conditions import REASONS, thresholds
+from gconsole.config.sections import HealthConfig
+from gconsole.core.wants import DIGESTED
+from gconsole.records import GpuInfo
+from gconsole_remote.agent import wire
+from gconsole_remote.agent.digests import Digester, Order
 
 from .process import in_new_process
 from .result import Outcome, Row, middle
 from .stream import AgentOutput, Fields, record_agent
 from .throughput import replayed_share
 
-NODES, RUNS = 64, 3
+NODES, RUNS = (64, 128), 3
 WARM_UP_S, MEASURED_S = 5, 20
-#: Seconds of one digest.
-PERIOD_S = 5
-#: What comes as digests, and by what each record is replaced; everything else keeps its rate.
-WAYS: Mapping[str, tuple[str, ...]] = {
-    "all at 1 Hz": (),
-    "what no finding reads (host)": ("host",),
-    "also gpu, if findings read digests": ("host", "gpu"),
-    "all but agent_cost": ("host", "gpu", "rank_stat"),
-}
-_STATISTICS = ("util_pct", "mem_used_bytes", "power_w", "temp_c", "sm_clock_mhz")
+#: Seconds of one digest, and of the stream, which is not repeated.
+PERIOD_S, STREAM_S = 5, 32
+#: Relative noise of figures, as of GPUs that train.
+NOISE = 0.03
+_MOVING = ("power_w", "power_instant_w", "sm_clock_mhz", "mem_util_pct", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s",
+           "pcie_rx_bytes_s", "pcie_tx_bytes_s", "cpu_pct", "net_rx_bytes_s", "net_tx_bytes_s")  # fmt: skip
+_SECOND = 1_000_000_000
 
 
 def measure(quick: bool) -> Outcome:
-    nodes, runs, measured_s = (8, 1, 5) if quick else (NODES, RUNS, MEASURED_S)
-    output = record_agent()
-    shares: dict[str, list[float]] = {name: [] for name in WAYS}
-    for _ in range(runs):  # alternately: the machine is not equally fast all the time
-        for name, kinds in WAYS.items():
-            thinned = digested(output, kinds)
-            shares[name].append(
-                in_new_process(replayed_share, thinned, nodes, WARM_UP_S, measured_s, has_findings=True)
-            )
-    full = statistics.median(shares["all at 1 Hz"])
+    sizes, runs, measured_s = ((8,), 1, 5) if quick else (NODES, RUNS, MEASURED_S)
+    samples = moving(record_agent())
+    digests = digested(samples)
     rows = []
-    for name in WAYS:
-        pct = statistics.median(shares[name])
-        saved = f", {100 * (1 - pct / full):.0f} % less" if name != "all at 1 Hz" else ""
-        rows.append(Row(f"{nodes} nodes, digests of: {name}", middle(shares[name], "% of a core", 2) + saved))
+    for nodes in sizes:
+        shares: dict[str, list[float]] = {"samples": [], "digests": []}
+        for _ in range(runs):  # alternately: the machine is not equally fast all the time
+            for name, output in (("samples", samples), ("digests", digests)):
+                shares[name].append(
+                    in_new_process(replayed_share, output, nodes, WARM_UP_S, measured_s, has_findings=True)
+                )
+        ratio = statistics.median(one / other for one, other in zip(shares["digests"], shares["samples"], strict=True))
+        rows.append(Row(f"{nodes} nodes, every sample", middle(shares["samples"], "% of a core", 2)))
+        rows.append(Row(f"{nodes} nodes, digests of {', '.join(sorted(DIGESTED))}",
+                        f"{middle(shares['digests'], '% of a core', 2)}; {ratio:.2f} of samples"))  # fmt: skip
+    rows.append(Row("records and bytes a node and second, samples", _volume(samples)))
+    rows.append(Row("records and bytes a node and second, digests", _volume(digests)))
+    encoding, digesting = _agent_us(samples, 2 if quick else 10)
+    rows.append(Row("agent, per node and second: JSON of samples", f"{encoding:.0f} µs"))
+    rows.append(Row("agent, per node and second: digester and JSON of digests", f"{digesting:.0f} µs"))
     return Outcome(rows, [
-        f"as throughput, with findings evaluated each second; a digest each {PERIOD_S} s has min, mean, max and last of"
-        f" {', '.join(_STATISTICS)} for a gpu, and the last record for other kinds; agent_cost stays as sign of life",
+        f"as throughput, with findings evaluated each second and history kept; digests of {PERIOD_S} s by the agent's"
+        f" own digester with the thresholds of the health checks; {', '.join(_MOVING)} move by {NOISE:.0%} each second;"
+        " ratio: median of the pairs of runs",
     ])  # fmt: skip
 
 
-def digested(output: AgentOutput, kinds: tuple[str, ...]) -> AgentOutput:
-    """The output with these kinds as digests. A `gpu` stays in the first second, in which the store meets the GPUs."""
+def moving(output: AgentOutput) -> AgentOutput:
+    """The output for `STREAM_S` seconds, with figures that move."""
+    draw = random.Random(1)
     seconds = []
-    for number in range(PERIOD_S):
-        records = output.seconds[number % len(output.seconds)]
-        kept = [record for record in records if record["kind"] not in kinds]
-        if number == 0:
-            kept += [_digest(record) for record in records if record["kind"] in kinds]
-        seconds.append(kept)
-    first = [record for record in output.seconds[0] if record["kind"] in kinds]
-    return replace(output, once=[*output.once, *first], seconds=seconds)
+    for number in range(STREAM_S):
+        records = [dict(record) for record in output.seconds[number % len(output.seconds)]]
+        for record in (record for record in records if record["kind"] in DIGESTED):
+            for name in _MOVING:
+                if isinstance(record.get(name), int | float):
+                    record[name] = round(record[name] * (1 + draw.uniform(-NOISE, NOISE)), 1)
+        seconds.append(records)
+    return replace(output, seconds=seconds)
 
 
-def _digest(record: Fields) -> Fields:
-    """The record that stands for several seconds."""
-    if record["kind"] != "gpu":
-        return record
-    figures = {name: record[name] for name in _STATISTICS if record.get(name) is not None}
-    digests = {name: {"min": figure, "mean": figure, "max": figure, "last": figure} for name, figure in figures.items()}
-    plain = {name: record[name] for name in ("index", "uuid", "simulated") if name in record}
-    return {"kind": "gpu_digest", **plain, "samples": PERIOD_S, **digests}
+def digested(output: AgentOutput) -> AgentOutput:
+    """What the agent sends in place of these samples; the first ones in which the store meets the GPUs stay."""
+    now = [0]
+    digester = _digester(output, now)
+    seconds = []
+    for number, records in enumerate(output.seconds):
+        now[0] = number * _SECOND
+        facts = digester.digest([(record["kind"], _fields(record)) for record in records], 1.0)
+        seconds.append([{"kind": kind, **fields} for kind, fields in facts])
+    return replace(output, seconds=seconds)
+
+
+def _digester(output: AgentOutput, now: list[int]) -> Digester:
+    fields = [{name: value for name, value in record.items() if name in GpuInfo.__struct_fields__}
+              for record in output.once if record["kind"] == "gpu_info"]  # fmt: skip
+    limits = thresholds(msgspec.convert(fields, list[GpuInfo]), HealthConfig().busy_pct)
+    order = {
+        "kinds": sorted(DIGESTED), "period_s": PERIOD_S, "reasons": list(REASONS),
+        "thresholds": {name: list(values) for name, values in limits.items()},
+    }  # fmt: skip
+    return Digester(Order(order), lambda: now[0], lambda: now[0])
+
+
+def _fields(record: Fields) -> Fields:
+    return {name: value for name, value in record.items() if name not in ("kind", "seq", "t", "mono")}
+
+
+def _volume(output: AgentOutput) -> str:
+    steady = output.seconds[PERIOD_S : PERIOD_S * (len(output.seconds) // PERIOD_S)]
+    records = sum(len(second) for second in steady) / len(steady)
+    size = sum(len(msgspec.json.encode(record)) + 1 for second in steady for record in second) / len(steady)
+    return f"{records:.1f} records, {size / 1000:.1f} kB"
+
+
+def _agent_us(output: AgentOutput, turns: int) -> tuple[float, float]:
+    """CPU of this thread per second of a node, µs: encoding all samples, and digesting with encoding the rest."""
+    facts = [[(record["kind"], _fields(record)) for record in records] for records in output.seconds]
+    plain, digesting = [], []
+    for _ in range(turns):
+        began = time.thread_time()
+        for second in facts:
+            for _, fields in second:
+                wire.encode(fields)
+        plain.append((time.thread_time() - began) / len(facts) * 1e6)
+        now = [0]
+        digester = _digester(output, now)
+        began = time.thread_time()
+        for number, second in enumerate(facts):
+            now[0] = number * _SECOND
+            for _, fields in digester.digest(second, 1.0):
+                wire.encode(fields)
+        digesting.append((time.thread_time() - began) / len(facts) * 1e6)
+    return statistics.median(plain), statistics.median(digesting)

@@ -11,6 +11,7 @@ from gconsole.config import load
 from gconsole.core.bus import Hub, Published
 from gconsole.core.store import Store
 from gconsole.fleet.fleet import Fleet
+from gconsole.monitor.digest_rules import digest_rules
 from gconsole.records import Gap, NodeState
 
 
@@ -72,7 +73,7 @@ async def started_fleet(hosts: Path, **flags: object) -> AsyncIterator[LiveFleet
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
-    fleet = Fleet(config, hub)
+    fleet = Fleet(config, hub, digest_rules=digest_rules)
     watching = LiveFleet(fleet, hub, store)
     await fleet.start()
     try:

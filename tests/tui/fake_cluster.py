@@ -161,6 +161,7 @@ class FakeCluster:
         self.detailed_node = names[0] if names else ""  # the node with the most records
         self.store = Store()
         self.now_ns = NOON
+        self.wants: dict[str, tuple[object, ...]] = {}  # by who wants figures
         self.calls: list[tuple[str, str]] = []  # calls of `Control` methods, in order
         self.rank_frames: dict[int, tuple[StackFrame, ...]] = {}  # by rank; the others are in all_reduce
         self.variables: tuple[str, ...] = ()  # requested by the newest capture
@@ -198,6 +199,9 @@ class FakeCluster:
         self.names += new
         self.publish(*(NodeState(node=name, state="expected") for name in new))
         return new
+
+    def want(self, who: str, *wants: object) -> None:
+        self.wants[who] = wants
 
     def request_clock_probes(self, requester: str, wanted: bool) -> None:
         if wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ...records import DigestibleRecord
 from .entities import GpuNow, NodeNow
 
 #: Sampling intervals. Older data are stale.
@@ -21,6 +22,11 @@ def period_ns(node: NodeNow) -> int:
     return max(period, _DEFAULT_PERIOD_MS) * 1_000_000
 
 
+def promised_ns(record: DigestibleRecord, node: NodeNow) -> int:
+    """Interval in which the next record of an entity is due, ns: that of its digests, else that of its node."""
+    return max(period_ns(node), int((record.period_s or 0.0) * 1e9))
+
+
 def gpu_stale_ns(now: GpuNow, node: NodeNow | None) -> int | None:
     """Age of a GPU's newest figures when its node last reported, ns; None while they arrive, or without any.
 
@@ -29,4 +35,4 @@ def gpu_stale_ns(now: GpuNow, node: NodeNow | None) -> int | None:
     if now.gpu is None or node is None or not now.gpu.rx:
         return None
     age = node.last_rx - now.gpu.rx
-    return age if age > STALE_PERIODS * period_ns(node) else None
+    return age if age > STALE_PERIODS * promised_ns(now.gpu, node) else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ...records import Record
+from ...records import DigestibleRecord, Record
 from ...records.metrics import HISTORY, HISTORY_DERIVED
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ DRIFT: Final = 1e-4
 MOST_OF_NODE: Final = 1_024
 
 
+#: Seconds. Longest digest that an agent makes.
+MOST_DIGEST_S: Final = 60
 #: Figures in which the steps of a job show, by family.
 RECENT: Final[dict[str, tuple[str, ...]]] = {
     "nic": ("rx_bytes_s", "tx_bytes_s"),
@@ -80,10 +82,23 @@ class HistoryFeed:
                 if family in self._derived:
                     self.history.series[self._derived[family][0]].forget(oldest)
         second = anchor.console_time(record) // 1_000_000_000
-        self.history.put(family, key, second, [getattr(record, metric) for metric in self._metrics[family]])
+        if isinstance(record, DigestibleRecord) and record.samples > 1:
+            self._put_digest(family, key, second, record)
+        else:
+            self.history.put(family, key, second, [getattr(record, metric) for metric in self._metrics[family]])
         if family in self._derived:
             derived, metrics = self._derived[family]
             self.history.put(derived, key, second, [metric.read(record) for metric in metrics])
+
+    def _put_digest(self, family: str, key: Hashable, second: int, record: DigestibleRecord) -> None:
+        """Store a digest at the seconds of its samples."""
+        metrics = self._metrics[family]
+        low, mean, high = (
+            [values.get(metric, getattr(record, metric)) for metric in metrics]
+            for values in (record.low, record.mean, record.high)
+        )
+        seconds = min(max(0, record.mono - record.first_mono) // 1_000_000_000, MOST_DIGEST_S)
+        self.history.put_digest(family, key, second - seconds, second, low, mean, high)
 
     def forget_node(self, node: str) -> None:
         """Drop the clock offset of a node that was removed or rebooted."""

@@ -59,9 +59,12 @@ class Recorder:
         cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
         retention_s: float = RETENTION_S,
         request_clock_probes: Callable[[str, bool], object] = lambda who, wanted: None,
-        black_box: BlackBox | None = None,
+        black_box: BlackBox | None = None, want: Callable[[str, Selection | None], object] = lambda who, wanted: None,
     ) -> None:  # fmt: skip
-        """`request_clock_probes` is called with a recording's name, and whether it needs continuous probes."""
+        """`request_clock_probes` is called with a recording's name, and whether it needs continuous probes.
+
+        `want` is called with a recording's name and what it records; None at its end.
+        """
         self._hub, self._folder, self._limits, self._initial = hub, folder, limits, initial
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
         self.bridge: AgentAdopter | None = None
@@ -70,7 +73,7 @@ class Recorder:
         self._retention_s, self._retention_due = retention_s, time.monotonic() + retention_s
         self._retaining: asyncio.Task[None] | None = None
         self._retention_logged: set[str] = set()
-        self._request_clock_probes = request_clock_probes
+        self._request_clock_probes, self._want = request_clock_probes, want
         self._running: dict[str, Recording] = {}
         self._stopping: set[str] = set()  # they record the log record of their own end
         #: Of resumed sessions: node → its agent before the crash, and that agent's last record.
@@ -162,6 +165,7 @@ class Recorder:
         self._running[name] = recording
         if selects(opened.meta.selection, "clock_bins"):  # sparse probes could not tell later which rank was late
             self._request_clock_probes(_who(name), True)
+        self._want(_who(name), opened.meta.selection)
         verb = "started" if opened.crashed is None else "resumed after a crash"
         self._log(*lines, f"recording {name} {verb}: {session.path}")
         return opened.crashed is not None
@@ -196,6 +200,7 @@ class Recorder:
         self._stopping.discard(name)
         self._before_crash.pop(name, None)
         self._request_clock_probes(_who(name), False)
+        self._want(_who(name), None)
         return self._running.pop(name)
 
     # -- retention ---------------------------------------------------------------------------------------------------

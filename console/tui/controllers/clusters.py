@@ -116,6 +116,7 @@ class OpenCluster:
         """Save its arrangement, and end what is requested for its screen only."""
         self._app.run_worker(self.ui_state.save(), name="UI state")
         self.control.request_clock_probes("screen", False)
+        self.control.want("screen")
         self.jobs.stream_output(None, self.frames.frame)
 
     def line(self, number: int, key: str) -> tuple[Span, ...]:

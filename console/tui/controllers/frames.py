@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from textual.driver import Driver
 
 from ...core.store import Store
+from ...core.wants import DIGESTED, EVERY_SAMPLE, Want
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.topology import TopologyFindings
 from ..derived import ClockSkewFold, JobFold
@@ -129,6 +130,8 @@ class FrameController(Controller):
                 self._overview.refresh(frame, partial(run, name="fold trends"))
             view = self._app.views.view
             view.show_snapshot(frame)
+            wanted = Want(view.wanted_nodes, DIGESTED, EVERY_SAMPLE)
+            self._app.clusters.current.control.want("screen", wanted)
             self._app.jobs.stream_output(view.watched_job, frame)
             if isinstance(self._app.screen, DetailDialog):
                 self._app.screen.show_snapshot(frame)

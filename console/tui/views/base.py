@@ -108,6 +108,11 @@ class View(ConsoleWidget):
         return None
 
     @property
+    def wanted_nodes(self) -> frozenset[str]:
+        """Nodes of which every sample is wanted; of all others, digests are enough."""
+        return frozenset({self.selected_node} if self.selected_node else ())
+
+    @property
     def selected_values(self) -> Mapping[str, object]:
         """What the user's commands may name of the thing under the cursor: node, rank, pid, gpu, job."""
         return {"node": self.selected_node, "job": self.selected_job}

@@ -128,6 +128,17 @@ class ListView(View, Generic[R]):
         if not rows:
             self._nothing.show(unmatched_text(self.kind.noun) if unmatched else self.empty_text(frame))
 
+    def node_of(self, row: R) -> str | None:
+        """The node whose figures a row shows; None for none."""
+        return None
+
+    @property
+    def wanted_nodes(self) -> frozenset[str]:
+        """The nodes of the rows on the screen and of one page around them, or that of the page over the list."""
+        rows = self._grid.near if self._grid.display else ()
+        nodes = {self.node_of(row) for row in rows if not isinstance(row, GroupHeader)}
+        return super().wanted_nodes | {node for node in nodes if node is not None}
+
     @property
     def arrangement(self) -> Arrangement:
         """Sort order, grouping, columns, and the filter with its history."""

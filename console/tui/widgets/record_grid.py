@@ -174,6 +174,13 @@ class RecordGrid(CursorView, Generic[R]):
         return self.rows[self._cursor] if self._cursor < len(self.rows) else None
 
     @property
+    def near(self) -> Sequence[R]:
+        """The rows on the screen, and those of the page above and of the page below."""
+        first, last = self._visible()
+        page = last - first
+        return self.rows[max(0, first - page) : last + page]
+
+    @property
     def placed(self) -> list[Placed[R]]:
         """The columns that fit beside the scroll bar, whose appearance Textual does not report as a resize."""
         width = self.scrollable_content_region.width

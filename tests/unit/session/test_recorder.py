@@ -328,6 +328,17 @@ async def test_recording_that_selects_clock_records_requests_continuous_probing(
     await setup.recorder.close()
 
 
+async def test_recording_names_what_it_selects_until_it_stops(tmp_path):
+    wanted = []
+    setup = RecorderSetup(tmp_path, want=lambda who, selection: wanted.append((who, selection)))
+    selection = select(kinds=("gpu",), nodes=("node1",))
+    await setup.recorder.start("figures", selection)
+    assert wanted == [("recording figures", selection)]
+    await setup.recorder.stop("figures")
+    assert wanted[1:] == [("recording figures", None)]
+    await setup.recorder.close()
+
+
 @pytest.mark.slow
 async def test_recorder_frees_the_state_of_replaced_agents(tmp_path):
     setup = RecorderSetup(tmp_path)

@@ -102,6 +102,13 @@ def age_text(row: GpuRow) -> str:
     return "" if summary.fresh or summary.age_ns is None else format.age(summary.age_ns)
 
 
+def digest_text(row: GpuRow) -> str:
+    """`~5s` where the figures are the last ones of a digest of 5 s, until the first sample arrives; "" for samples."""
+    gpu = row.gpu
+    is_digest = gpu is not None and gpu.samples > 1 and gpu.period_s is not None
+    return f"~{gpu.period_s:g}s" if gpu is not None and is_digest else ""
+
+
 def ranks_text(row: GpuRow) -> str:
     """The ranks that use it, folded."""
     return fold_ranks(row.ranks) if row.ranks else format.UNKNOWN
@@ -187,7 +194,8 @@ CURVE_CELLS, _CURVE_S = 10, 60
 def _state_text(row: GpuRow) -> str:
     status, state = row.row_state
     age = age_text(row)
-    return f"{GLYPHS[status]} {state_word(state)}" + (f" {age}" if age else "")
+    digest = digest_text(row)
+    return f"{GLYPHS[status]} {state_word(state)}" + (f" {age}" if age else "") + (f" {digest}" if digest else "")
 
 
 def _curve(row: GpuRow) -> str:

@@ -20,7 +20,7 @@ from ...models.column import text_or_unknown
 from ...models.detail import Fact, PageItem, fact_lines, section
 from ...models.plot import Plot
 from ..events.model import EventRow, event_line
-from .model import GpuRow, age_text, ranks_text
+from .model import GpuRow, age_text, digest_text, ranks_text
 
 if TYPE_CHECKING:
     from ....core.metric_history import MetricHistory
@@ -65,6 +65,8 @@ def _identity(row: GpuRow) -> Iterator[Fact]:
         yield Fact("simulated", "simulated data", "warning")
     if age_text(row):
         yield Fact("last data", f"{age_text(row)} ago", "stale")
+    if row.gpu is not None and digest_text(row):
+        yield Fact("digest", f"last of {row.gpu.samples} samples", "muted")
     if row.finding is not None:
         yield Fact(clean(row.finding.id), clean(row.finding.text), row.row_state[0])
     yield Fact("ranks", ranks_text(row))
@@ -269,11 +271,11 @@ def plot_of(
     field, plot = metric
     high = _high(plot, info)
     series = history.series["gpu"]
-    if not hour:
-        return Plot(plot.title, plot.unit, series.recent(key, field, RECENT_S) / plot.scale, high=high)
-    curve = series.hour(key, field)
-    spread = (curve.minimum / plot.scale, curve.maximum / plot.scale)
-    return Plot(plot.title, plot.unit, curve.mean / plot.scale, _COARSE_STEP_S, high=high, spread=spread)
+    curve = series.hour(key, field) if hour else series.recent_curve(key, field, RECENT_S)
+    has_spread = hour or bool((curve.minimum < curve.maximum).any())  # of digests, among the last minutes
+    spread = (curve.minimum / plot.scale, curve.maximum / plot.scale) if has_spread else None
+    step_s = _COARSE_STEP_S if hour else 1
+    return Plot(plot.title, plot.unit, curve.mean / plot.scale, step_s, high=high, spread=spread)
 
 
 def _high(plot: MetricPlot, info: GpuInfo | None) -> float | None:

@@ -138,6 +138,10 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
         key, index = self.selected_key, getattr(row, "index", None)
         return {"node": self.selected_node, "gpu": index if key is not None and not self.is_paged else key and key[1]}
 
+    def node_of(self, row: GpuRow) -> str | None:
+        """The node of the GPU."""
+        return row.summary.name
+
     @property
     def selected_node(self) -> str | None:
         """The node of the GPU of the page, or under the cursor."""

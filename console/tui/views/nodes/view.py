@@ -56,6 +56,10 @@ class NodesView(PagedListView[NodeRow, str]):
         grid: RecordGrid[Any] = RecordGrid(COLUMNS, id="node-grid")
         super().__init__(grid, NodePage(id="node-page"), id=id)
 
+    def node_of(self, row: NodeRow) -> str | None:
+        """The node itself."""
+        return row.summary.name
+
     @property
     def selected_node(self) -> str | None:
         """The node of the page, or of the row under the cursor."""

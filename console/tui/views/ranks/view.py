@@ -98,6 +98,10 @@ class RanksView(ListView[RankListRow]):
         """How ranks are detected."""
         return _NOTHING if frame.settled else (plain("discovering ranks …", "muted"),)
 
+    def node_of(self, row: RankListRow) -> str | None:
+        """The node of the rank."""
+        return row.rank.node if row.rank is not None else None
+
     @property
     def selected_node(self) -> str | None:
         """The node of the rank or the group under the cursor."""
