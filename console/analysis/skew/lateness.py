@@ -12,7 +12,7 @@ import msgspec
 from .per_step import (
     Delay,
     StepLateness,
-    binomial_tail,
+    chance_of,
     excess,
     median_error,
     much_later,
@@ -259,10 +259,10 @@ def _rank(job: str, attempt: int, rank: int, own: Sequence[tuple[Lateness, RankL
     last = [point for point in resolved if rank in point.last]
     late = sorted(point.after_first_ns for _, point in own)
     share = len(last) / len(resolved) if resolved else None
-    chance = _chance(resolved, len(last)) if resolved else None
     behind = [point.behind_ns for point in last]
     much = much_later(behind, [point.behind_ns for point in resolved if rank not in point.last])
     times = [rank in point.last for point in resolved]
+    chance = chance_of(times, _by_chance(resolved)) if resolved else None
     consistent = excess(times, _by_chance(resolved), much) if resolved else 0.0
     half = len(own) // 2
     trend = None
@@ -341,11 +341,6 @@ def _by_step(rank: RankSkew, per_step: StepLateness | None) -> RankSkew:
 def _is_of_collectives(analysed: Sequence[Lateness]) -> bool:
     """Whether the record is of collectives, several of which may be one step."""
     return bool(analysed) and analysed[0].sync_point.kind == "collective"
-
-
-def _chance(resolved: Sequence[Lateness], last: int) -> float:
-    """P-value of being last at `last` of these sync points if all ranks were alike (binomial)."""
-    return binomial_tail(len(resolved), last, _by_chance(resolved))
 
 
 def _by_chance(resolved: Sequence[Lateness]) -> float:

@@ -30,6 +30,8 @@ LEAST_CAUSED: Final = 0.5
 OFTEN: Final = 0.25
 SOMETIMES: Final = 0.1
 MUCH: Final = 5.0
+#: Parts of the record in all of which a culprit is late.
+PARTS: Final = 4
 #: ns. Ranks leave a collective at different times, by about this much, and so enter the next one: no lateness of one
 #: of several collectives of a step.
 LEAVING_NS: Final = 200_000
@@ -80,14 +82,39 @@ def excess(times: Sequence[bool], by_chance: float, much: float = 1.0) -> float:
     """How consistently something happens, beyond chance: 0 as often as by chance, 1 always.
 
     0, too, where it is less than `OFTEN` in either half of the times, or than `SOMETIMES` if it is `MUCH` worse than
-    when it happens to others (`much`, a factor): a machine that delays one rank for some seconds, or one of its cores
-    that has more to do than the others, makes no straggler.
+    when it happens to others (`much`, a factor), and in any quarter no more than by chance: a machine that delays one
+    rank for some seconds, or one of its cores that has more to do than the others, makes no straggler.
     """
-    half = len(times) // 2
-    if not half or by_chance >= 1.0:
+    count = len(times)
+    if count < 2 * PARTS or by_chance >= 1.0:
         return 0.0
-    first, second, all_ = ((mean(part) - by_chance) / (1.0 - by_chance) for part in (times[:half], times[half:], times))
-    return all_ if min(first, second) >= (SOMETIMES if much >= MUCH else OFTEN) else 0.0
+    quarters = [_beyond(times[count * part // PARTS : count * (part + 1) // PARTS], by_chance) for part in range(PARTS)]
+    least = min(_beyond(times[: count // 2], by_chance), _beyond(times[count // 2 :], by_chance))
+    is_lasting = min(quarters) > 0.0 and least >= (SOMETIMES if much >= MUCH else OFTEN)
+    return _beyond(times, by_chance) if is_lasting else 0.0
+
+
+def _beyond(times: Sequence[bool], by_chance: float) -> float:
+    return (mean(times) - by_chance) / (1.0 - by_chance)
+
+
+def chance_of(times: Sequence[bool], by_chance: float) -> float:
+    """P-value of something that happens this often (binomial), of so many times as are independent of each other.
+
+    What happens in bursts is less significant: trials are counted by the correlation of one with the next one.
+    """
+    before, after = times[:-1], times[1:]
+    spread = sqrt(_variance(before) * _variance(after))
+    both = mean(map(all, zip(before, after, strict=True))) if before else 0.0
+    correlation = (both - mean(before) * mean(after)) / spread if spread else 0.0
+    correlation = min(0.95, max(0.0, correlation))
+    trials = max(1, int(len(times) * (1.0 - correlation) / (1.0 + correlation)))
+    return binomial_tail(trials, int(mean(times) * trials + 0.5), by_chance)
+
+
+def _variance(times: Sequence[bool]) -> float:
+    share = mean(times) if times else 0.0
+    return share * (1.0 - share)
 
 
 def much_later(own: Sequence[int], others: Sequence[int]) -> float:
@@ -205,11 +232,12 @@ def _late_at(delays: Sequence[Delay], tests: int, most_p: float) -> dict[int, _P
         return {}
     by_chance = mean(len(delay.last) / delay.ranks for delay in resolved)
     late = {}
-    for rank, count in Counter(rank for delay in resolved for rank in delay.last).items():
-        chance = min(1.0, binomial_tail(len(resolved), count, by_chance) * tests)
+    for rank in {rank for delay in resolved for rank in delay.last}:
+        times = [rank in delay.last for delay in resolved]
+        chance = min(1.0, chance_of(times, by_chance) * tests)
         behind = [delay.behind_ns for delay in resolved if rank in delay.last]
         much = much_later(behind, [delay.behind_ns for delay in resolved if rank not in delay.last])
-        consistent = excess([rank in delay.last for delay in resolved], by_chance, much)
+        consistent = excess(times, by_chance, much)
         if chance <= most_p and consistent * median(behind) >= LEAVING_NS:
             late[rank] = _Place(chance, consistent)
     return late
@@ -293,11 +321,12 @@ def _of_size(delays: Sequence[Delay], size: int, ranks: int) -> dict[int, StepLa
         beyond = behind[rank] - _of_others(behind, rank, ranks)
         if beyond < LEAVING_NS * max(1.0, times[rank] - _of_others(times, rank, ranks)):
             continue
+        won = [rank in latest for latest in waited]
         bound_ns = median(sum(delay.bound_ns for delay in part) for part in by_rank[rank])
         error_ns = median_error([_waited_ns(part, rank) for part in by_rank[rank]])
         late[rank] = StepLateness(
             size, False, len(waited), count, int(beyond), int(bound_ns) + error_ns,
-            binomial_tail(len(waited), count, by_chance), excess([rank in latest for latest in waited], by_chance),
+            chance_of(won, by_chance), excess(won, by_chance),
         )  # fmt: skip
     return late
 
