@@ -254,6 +254,9 @@ class Database:
             raise QueryCancelled("cancelled") from error
         connection = connect(self._memory)
         try:
+            if self._scratch is not None:
+                connection.execute("SET temp_directory = ?", [str(self._scratch / "spill")])
+                connection.execute(f"SET max_temp_directory_size = '{SPILL}'")
             _define(connection, tables, names, timed, converts)
             self._lock(connection, tables)
         except (duckdb.Error, BadRecord, OverflowError) as error:
@@ -270,8 +273,6 @@ class Database:
         connection.execute("SET allowed_paths = ?", [paths])
         if self._scratch is not None:
             connection.execute("SET allowed_directories = ?", [[str(self._scratch / OUTPUT)]])
-            connection.execute("SET temp_directory = ?", [str(self._scratch / "spill")])
-            connection.execute(f"SET max_temp_directory_size = '{SPILL}'")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
 
@@ -381,10 +382,12 @@ def _records_of(connection: duckdb.DuckDBPyConnection, kind: type[_Clock]) -> It
     table = SPECS[kind].name
     names = [column.name for column in columns_of(table)]
     query = formatted_lines(table, names, f"(FROM source.{table} ORDER BY rx, seq)")
-    for (line,) in connection.execute(query).fetchall():
-        record = decode(line.encode())
-        if isinstance(record, kind):
-            yield record
+    lines = connection.execute(query)
+    while batch := lines.fetchmany(_BATCH_ROWS):
+        for (line,) in batch:
+            record = decode(line.encode())
+            if isinstance(record, kind):
+                yield record
 
 
 def _make_pieces(

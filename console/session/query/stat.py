@@ -58,7 +58,7 @@ STEP_TIMES: Final = f"""
 
 def entities_query(by: By) -> str:
     """Return the query of all entities in order, the nodes that they use, and their numbers of samples."""
-    return f"FROM ({_ENTITIES[by]}) ORDER BY {_NAMES[by]}"
+    return f"{_ENTITIES[by]} ORDER BY {_NAMES[by]}"
 
 
 def slices(entities: Sequence[Entity]) -> Iterator[list[Entity]]:
@@ -95,11 +95,11 @@ def figures_query(by: By, entities: Sequence[Entity]) -> str:
     columns = ", ".join(
         f"mean_{name}, q_{name}[1] AS p50_{name}, q_{name}[2] AS p95_{name}, max_{name}" for name in _METRICS
     )
-    wanted = f"SELECT * FROM (VALUES {keys}) AS wanted({named})" if entities else f"SELECT {named} FROM gpu WHERE false"
+    wanted = f"VALUES {keys}" if entities else f"SELECT {named} FROM gpu WHERE false"
     beside = {"gpu": "", "rank": _steps(where), "node": _devices_of_nodes(within)}[by]
     more = f", {', '.join(_beside(by))}" if beside else ""
     return f"""
-        WITH wanted AS ({wanted}), each AS (
+        WITH wanted({named}) AS ({wanted}), each AS (
             SELECT {named}, uuid AS device, count(*) AS rows, min(mono) AS first, max(mono) AS last,
                    count(*) FILTER (WHERE util_pct = 0) AS zeros, max(energy_j) - min(energy_j) AS joules
             FROM {source} GROUP BY ALL

@@ -9,7 +9,9 @@ from session_clocks import SECOND, ask, windows
 from gconsole.analysis.clock.model import CommonClock
 from gconsole.records import ClockSnapshot, RankStat
 from gconsole.session.manage.compact import compact
+from gconsole.session.query import engine
 from gconsole.session.query.engine import Database
+from gconsole.session.query.sources import RecordedSource
 from gconsole.session.query.views import BEYOND_NS, needs_cluster_time
 
 
@@ -117,3 +119,20 @@ def test_live_store_queries_have_cluster_time():
         database.close()
     own = CommonClock({"n1": windows("n1")}, {}).to_cluster("n1", rows[0]["mono"])
     assert own is not None and abs(rows[0]["t_cluster"] - own.ns) <= 3
+
+
+def test_clock_records_of_a_long_session_may_spill_to_disk_as_its_query_may(tmp_path, monkeypatch):
+    session = a_session(tmp_path, [*windows("n1"), gpu(1, node="n1", at=60)])
+    folders = []
+
+    def records_of(connection, kind, read=engine._records_of):
+        folders.extend(connection.execute("SELECT current_setting('temp_directory')").fetchall())
+        return read(connection, kind)
+
+    monkeypatch.setattr(engine, "_records_of", records_of)
+    with RecordedSource(session.path) as source:
+        database = Database(source, source.scratch)
+        database.query("SELECT t_cluster FROM gpu")
+        database.close()
+
+        assert folders == [(str(source.scratch / "spill"),)]

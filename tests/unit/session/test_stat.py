@@ -204,3 +204,15 @@ def test_bad_json_of_gswarm_is_an_error_that_names_the_file(tmp_path, text):
     result = run(path)
 
     assert result.return_value == 2 and f"{path}: not gswarm's JSON" in result.stderr
+
+
+@pytest.mark.parametrize("by", ["gpu", "node"])
+def test_statistics_of_gpus_and_nodes_need_no_cluster_time(by):
+    from gconsole.session.query.stat import entities_query, figures_query
+    from gconsole.session.query.views import needs_cluster_time
+
+    entity = {"node": "n0", "index": 0, "uuid": "GPU-a", "nodes": ["n0"], "samples": 1}
+
+    queries = [entities_query(by), figures_query(by, [entity]), figures_query(by, [])]
+
+    assert not any(map(needs_cluster_time, queries)), "the clock records of a long session do not fit into its memory"
