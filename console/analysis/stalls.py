@@ -114,7 +114,8 @@ def _stopped(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Susp
 
     An evaluation or a checkpoint is such a pause, too.
     """
-    pulse = next((rank.pulse for rank in ranks if rank.pulse is not None), None)
+    pulses = [rank.pulse for rank in ranks if rank.pulse is not None]
+    pulse = min(pulses, key=lambda pulse: pulse.age_s, default=None)  # the node that was last to send
     if pulse is None or pulse.age_s < max(least_s, STEPS * pulse.period_s, PAUSES * pulse.longest_pause_s):
         return None
     text = f"{pulse.curve}, high every {seconds(pulse.period_s)} before, has been low for {seconds(pulse.age_s)}"

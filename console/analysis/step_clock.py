@@ -168,6 +168,8 @@ class StepClock:
         self._conserves = conserves
         self._contrast = WORK_CONTRAST if conserves else LEAST_CONTRAST
         self._began_s: int | None = None  # of the open window
+        self._begins = True  # no window was tried yet
+        self._now_s = 0  # of the last read
         self._tried = 0  # its length when it had no period yet
         self._windows: deque[_Window] = deque(maxlen=STEADY_WINDOWS)
         self._slowness = Slowness()
@@ -202,23 +204,34 @@ class StepClock:
         return self._slowness.slowdown(self._began_s or 0)
 
     def read(self, now_s: int, values: Curve) -> None:
-        """The newest values, one a second, the last one of the second `now_s`; NaN where unknown."""
-        if self._began_s is None:
+        """The newest values, one a second, the last one of the second `now_s`; NaN where unknown.
+
+        What is older than the last read, as after a jump in a recording, is read as if it had arrived one by one.
+        """
+        if self._begins:
             reported = np.flatnonzero(~np.isnan(values))
             if not len(reported):
                 return
             self._began_s = now_s - len(values) + 1 + int(reported[0])
+            self._now_s = self._began_s + int(WINDOW_S) - 1 - GROWTH_S
+        for second in range(max(self._now_s, now_s - len(values)) + GROWTH_S, now_s, GROWTH_S):
+            self._read(second, values[: len(values) - (now_s - second)])
+        self._read(now_s, values)
+        self._now_s = now_s
+
+    def _read(self, now_s: int, values: Curve) -> None:
+        assert self._began_s is not None
         self._follow_pulses(now_s, values)
         length = min(now_s + 1 - self._began_s, len(values))
         length -= length % GROWTH_S
         if length < WINDOW_S or length == self._tried:
             return
-        self._tried = length
+        self._tried, self._begins = length, False
         curve = values[len(values) - length :]
         period = period_of_curve(curve, self._contrast)
         if period is not None and (not self._conserves or _pauses(curve, period.length)):
             self._close(curve, period, now_s)
-        elif length >= min(LONGEST_WINDOW_S, len(values)):
+        elif length >= LONGEST_WINDOW_S:
             self._slowness.skip()  # it pauses, or does something else
             self._began_s, self._tried = now_s + 1, 0
 

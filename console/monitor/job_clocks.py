@@ -1,10 +1,9 @@
-"""The step clock of each job without a watched step: a curve of its node of lowest rank that repeats with its steps."""
+"""The step clocks of each job without a watched step: a curve of each of its nodes that repeats with its steps."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import proxy
@@ -14,7 +13,8 @@ import msgspec
 from ..analysis.hang.gpu_activity import MOVES_BYTES_S
 from ..analysis.pace import Pulse, Slowdown
 from ..analysis.stalls import JobKey
-from ..core.store import RankNow, Store
+from ..core.store import Store
+from ..records import Rank
 from ..records.kinds import is_gone
 from .rank_gpus import rank_gpus
 
@@ -28,6 +28,8 @@ SEARCH_S: Final = 60
 STARTS_NS: Final = 20_000_000_000
 #: Ports of a node that are added up; nodes are untrusted.
 MOST_PORTS: Final = 64
+#: Nodes of a job whose curves are read: those of the lowest ranks.
+MOST_NODES: Final = 64
 #: Newest digests of a GPU's power, and share of the range of the curve that half of them may span: a step that is
 #: shorter than the second of a sample would show as a longer one.
 DIGESTS: Final = 12
@@ -62,31 +64,32 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class CurveClock:
-    """The clock of one attempt of a job."""
+    """The clock of one node of one attempt of a job."""
 
     def __init__(self) -> None:
         self.signal: Signal | None = None
         self.pulse: Pulse | None = None  # the steps that the curve shows; None without a steady period
+        self.is_found = False  # the curve had a steady period once: no other one is searched
         self._clock: StepClock | None = None
         self._spans: deque[float] = deque(maxlen=DIGESTS)
-        self._searched_s = 0
-        self._is_found = False  # the curve had a steady period once: no other one is searched
+        self._searched_s = self._began_s = 0
 
     @property
     def slowdown(self) -> Slowdown | None:
         """How much slower the steps have become; None where they are not lastingly slower."""
         return self._clock.slowdown if self._clock is not None else None
 
-    def read(self, store: Store, ranks: Sequence[RankNow], shared: AbstractSet[str], now_s: int) -> None:
+    def read(self, store: Store, first: Rank, is_shared: bool, now_s: int) -> None:
         """Read the curve; one is searched until it has a period. `now_s` is the newest second of the history.
 
-        `shared` are nodes with ranks of several jobs, whose traffic shows the steps of none.
+        `first` is the rank of lowest number on the node. Where ranks of several jobs share it, its traffic shows the
+        steps of none.
         """
-        if self.signal is not None and self.signal.source == "nic" and self.signal.node in shared:
+        if self.signal is not None and self.signal.source == "nic" and is_shared:
             self.signal = self.pulse = self._clock = None
-            self._is_found = False
-        if not self._is_found and now_s - self._searched_s >= SEARCH_S:
-            self._search(store, ranks, shared, now_s)
+            self.is_found = False
+        if not self.is_found and now_s - self._searched_s >= SEARCH_S:
+            self._search(store, first, is_shared, now_s)
         signal = self.signal
         newest_s = store.recent().series[signal.family].newest_s if signal is not None else None
         if signal is None or newest_s is None or self._clock is None:
@@ -95,7 +98,7 @@ class CurveClock:
         if signal.metrics != _POWER or self._is_resolved(store, signal, values):
             self._clock.read(newest_s, values)
         self.pulse = self._pulse(signal, self._clock)
-        self._is_found = self._is_found or self.pulse is not None
+        self.is_found = self.is_found or self.pulse is not None
 
     @staticmethod
     def _pulse(signal: Signal, clock: StepClock) -> Pulse | None:
@@ -106,13 +109,19 @@ class CurveClock:
             signal.source, signal.curve, signal.node, period_s, age_s, clock.longest_pause_s, signal.evidence
         )  # fmt: skip
 
-    def _search(self, store: Store, ranks: Sequence[RankNow], shared: AbstractSet[str], now_s: int) -> None:
-        from ..analysis.step_clock import StepClock
+    def _search(self, store: Store, first: Rank, is_shared: bool, now_s: int) -> None:
+        """Follow the best curve, or the next one where that has shown no period for minutes."""
+        from ..analysis.step_clock import LONGEST_WINDOW_S, StepClock
 
         self._searched_s = now_s
-        signal = next((each for each in _signals(store, ranks, shared) if _is_strong(store, each)), None)
+        signals = [each for each in _signals(store, first, is_shared) if _is_strong(store, each)]
+        signal = signals[0] if signals else None
+        if self.signal in signals:
+            is_over = now_s - self._began_s >= 2 * LONGEST_WINDOW_S
+            signal = signals[(signals.index(self.signal) + is_over) % len(signals)]
         if signal is not None and signal != self.signal:
             self.signal, self._clock = signal, StepClock(conserves=signal.metrics != _POWER)
+            self._began_s = now_s
             self._spans.clear()
 
     def _is_resolved(self, store: Store, signal: Signal, values: Any) -> bool:
@@ -130,58 +139,69 @@ class CurveClock:
 
 
 class JobClocks:
-    """The clocks of the jobs of one store."""
+    """The clocks of the jobs of one store without a watched step."""
 
     def __init__(self, store: Store) -> None:
         self._store: Store = proxy(store)  # else a store would never be freed
         self.want: Callable[[frozenset[str]], object] = lambda nodes: None  # called with the nodes of the curves
-        self._clocks: dict[JobKey, CurveClock] = {}
+        self._clocks: dict[JobKey, dict[str, CurveClock]] = {}
         self._read_s = 0
 
     def get(self, job: JobKey) -> CurveClock | None:
-        """The clock of an attempt of a job; None where it was never read."""
-        return self._clocks.get(job)
+        """The clock of the first node of an attempt of a job whose curve has a period; None where there is none."""
+        nodes = self._clocks.get(job, {}).values()
+        return next((clock for clock in nodes if clock.is_found), None)
 
-    def read(self, jobs: Iterable[JobKey]) -> None:
-        """Read the curves of these jobs, every few seconds, and forget all other jobs."""
+    def pulse(self, rank: Rank) -> Pulse | None:
+        """The steps of the job of a rank in a curve of its node; None where they do not show."""
+        clock = self._clocks.get((rank.job, rank.attempt), {}).get(rank.node)
+        return clock.pulse if clock is not None else None
+
+    def read(self) -> None:
+        """Read the curves every few seconds, and forget jobs that have ended."""
         if self._store.newest_rx - self._store.started_rx < STARTS_NS:
             return  # commands of a few seconds need no history
         now_s = max(series.newest_s or 0 for series in self._store.recent().series.values())
-        if now_s - self._read_s < READ_S:
+        if abs(now_s - self._read_s) < READ_S:
             return
         self._read_s = now_s
-        ranks: dict[JobKey, list[RankNow]] = {job: [] for job in jobs}
-        self._clocks = {job: self._clocks.get(job) or CurveClock() for job in ranks}
         jobs_on: dict[str, set[str]] = {}
+        first: dict[JobKey, dict[str, Rank]] = {}
+        stepping: set[JobKey] = set()
         for now in self._store.ranks.values():
-            if not is_gone(now.rank):
-                jobs_on.setdefault(now.rank.node, set()).add(now.rank.job)
-                ranks.get((now.rank.job, now.rank.attempt), []).append(now)
-        self.want(frozenset(filter(None, map(_node_of, ranks.values()))))
-        shared = {node for node, names in jobs_on.items() if len(names) > 1}
-        for job, clock in self._clocks.items():
-            clock.read(self._store, ranks[job], shared, now_s)
+            rank = now.rank
+            if is_gone(rank):
+                continue
+            jobs_on.setdefault(rank.node, set()).add(rank.job)
+            job = (rank.job, rank.attempt)
+            if now.stat is not None and now.stat.step is not None:
+                stepping.add(job)
+            of_job = first.setdefault(job, {})
+            lowest = of_job.get(rank.node)
+            if rank.rank is not None and (lowest is None or lowest.rank is None or rank.rank < lowest.rank):
+                of_job[rank.node] = rank
+        self._clocks = {job: self._of_nodes(job, nodes) for job, nodes in first.items() if job not in stepping}
+        self.want(frozenset(node for clocks in self._clocks.values() for node in clocks))
+        for job, clocks in self._clocks.items():
+            for node, clock in clocks.items():
+                clock.read(self._store, first[job][node], len(jobs_on[node]) > 1, now_s)
+
+    def _of_nodes(self, job: JobKey, nodes: Mapping[str, Rank]) -> dict[str, CurveClock]:
+        """The clocks of the nodes with the lowest ranks."""
+        earlier = self._clocks.get(job, {})
+        names = sorted(nodes, key=lambda node: nodes[node].rank or 0)[:MOST_NODES]
+        return {node: earlier.get(node) or CurveClock() for node in names}
 
 
-def _node_of(ranks: Sequence[RankNow]) -> str | None:
-    """The node of lowest rank; None without numbered ranks."""
-    numbered = [now.rank for now in ranks if now.rank.rank is not None]
-    return min(numbered, key=lambda rank: rank.rank or 0).node if numbered else None
-
-
-def _signals(store: Store, ranks: Sequence[RankNow], shared: AbstractSet[str]) -> list[Signal]:
-    """The curves in which the steps of a job may show, best first."""
-    numbered = [now.rank for now in ranks if now.rank.rank is not None]
-    if not numbered:
-        return []
-    first = min(numbered, key=lambda rank: rank.rank or 0)
+def _signals(store: Store, first: Rank, is_shared: bool) -> list[Signal]:
+    """The curves of a node in which the steps of a job may show, best first."""
     node, signals = first.node, list[Signal]()
-    ports = [(key, nic.rdma) for key, nic in store.nics.items() if nic.node == node and node not in shared]
+    ports = [(key, nic.rdma) for key, nic in store.nics.items() if nic.node == node and not is_shared]
     for is_rdma, curve in ((True, "the RDMA traffic of"), (False, "the traffic of")):
         keys = tuple(sorted(key for key, rdma in ports if rdma is is_rdma)[:MOST_PORTS])
         if keys:
             signals.append(Signal("nic", f"{curve} {node}", node, "nic", keys, _RX_TX))
-    for key, name, now in rank_gpus(store):
+    for key, name, now in rank_gpus(store) if len(store.gpus) else ():
         if key == (first.job, first.attempt, first.rank) and now.gpu is not None:
             gpu = ((now.gpu.node, now.gpu.uuid),)
             signals.append(Signal("gpu", f"the NVLink traffic of {name}", node, "gpu", gpu, _NVLINK))

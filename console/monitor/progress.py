@@ -38,6 +38,8 @@ def prepare_progress(
     `judgements` are those on their jobs.
     """
     verdicts = verdict_progress(store.ranks, judgements)
+    if store.history is not None:
+        signs_of(store).clocks.read()  # in a recording, nothing else does
     jobs: dict[JobKey, list[Signs]] = {}
     trained: dict[JobKey, bool] = {}
     transfers: dict[JobKey, Mapping[int, bool | None]] = {}

@@ -89,9 +89,7 @@ class RankSigns:
 
     def pulse(self, rank: Rank) -> Pulse | None:
         """The steps of the job of a rank in a curve of its node; None where they do not show."""
-        clock = self.clocks.get((rank.job, rank.attempt))
-        pulse = clock.pulse if clock is not None else None
-        return pulse if pulse is not None and pulse.node == rank.node else None
+        return self.clocks.pulse(rank)
 
     def collectives(self, rank: Rank, now_ns: int) -> CollectiveReads | None:
         """What the newest two reads of the Flight Recorder of a rank show; None if it was not read twice."""

@@ -46,7 +46,7 @@ class SlowJobs:
         """The newest attempts of jobs that are slow, by name, but those in `stalled`."""
         jobs = self._jobs()
         newest = dict(sorted(jobs))  # by name
-        self._signs.clocks.read(job for job, entry in jobs.items() if entry.stepping is None)
+        self._signs.clocks.read()
         paces = {}
         for job, entry in sorted(jobs.items()):
             pace = None

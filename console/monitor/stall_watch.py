@@ -114,11 +114,11 @@ class StallWatch:
                 entry.due_s, entry.is_reported = now_s + entry.pause_s, bool(reported)
         findings: list[FindingDraft] = []
         for job in sorted(drafts.keys() | self._diagnosed.keys()):
-            known, of_verdict = self._diagnosed.get(job), (drafts[job],) if job in drafts else ()
-            if job in drafts and drafts[job].id == "straggler" and (known is None or known.slow_s is None):
+            current, of_verdict = self._diagnosed.get(job), (drafts[job],) if job in drafts else ()
+            if job in drafts and drafts[job].id == "straggler" and (current is None or current.slow_s is None):
                 of_verdict = ()  # a capture of some seconds does not show that a rank is lastingly late
-            instead = known.instead if known is not None else None
-            is_unread = known is not None and known.is_unread
+            instead = current.instead if current is not None else None
+            is_unread = current is not None and current.is_unread
             if instead and is_unread and job in judgements and judgements[job].view.captured:
                 instead = None  # it was read since
             findings += of_verdict if instead is None or any(map(_is_error, of_verdict)) else instead

@@ -22,8 +22,9 @@ TRAIN = "/home/user/job/train.py"
 class TrainingJob:
     """Four ranks on two nodes, without stack samples; each step sends 400 MB in its last third."""
 
-    def __init__(self, seed=1, *, curve="nic"):
-        self.store, self.at_s, self.chance, self.curve = Store(), 10_000, random.Random(seed), curve
+    def __init__(self, seed=1, *, curve="nic", history_bytes=None):
+        self.store, self.at_s = Store(history_bytes), 10_000
+        self.chance, self.curve, self.silent = random.Random(seed), curve, ()
         self.watch = StallWatch(self.store, WatchConfig(stall_s=30.0), lambda: self.at_s)
         self.phase, self.numbers = self.chance.random(), (0, 1, 2, 3)
         self.store.apply([Rank(**self.head(n), world_size=4, source="environ") for n in self.numbers])
@@ -79,7 +80,8 @@ class TrainingJob:
                     rx_bytes_s=device_share * level * rate + self.chance.uniform(0, 9e4),
                     tx_bytes_s=device_share * level * rate,
                 )
-                for node in ("node1", "node2") for device, device_share in (("mlx5_0", 1.0), ("eth0", 0.0))
+                for node in ("node1", "node2")
+                for device, device_share in (("mlx5_0", float(node not in self.silent)), ("eth0", 0.0))
             ]  # fmt: skip
         if self.curve == "nvlink":
             return [
@@ -114,10 +116,27 @@ class TrainingJob:
 def test_traffic_of_the_node_is_progress_of_its_ranks_and_says_so():
     job = TrainingJob()
     assert job.run(300) == []
-    (state, source, evidence), = {entry[1:] for entry in job.states() if entry[0] == "node1"}  # fmt: skip
-    assert (state, source) == ("progressing", "nic")
-    assert evidence.startswith("the RDMA traffic of node1 is high every 6")
-    assert {entry[1:3] for entry in job.states() if entry[0] == "node2"} == {("unknown", "none")}
+    for node in ("node1", "node2"):
+        (state, source, evidence), = {entry[1:] for entry in job.states() if entry[0] == node}  # fmt: skip
+        assert (state, source) == ("progressing", "nic")
+        assert evidence.startswith(f"the RDMA traffic of {node} is high every 6")
+
+
+def test_recording_shows_the_steps_of_the_minutes_before_a_jump():
+    job = TrainingJob(history_bytes=1 << 24)
+    job.watch.follow(WatchConfig(stall_s=0.0))  # nobody watches
+    job.run(300)
+    assert {entry[1:3] for entry in job.states()} == {("progressing", "nic")}
+
+
+def test_ranks_of_a_node_that_no_longer_sends_do_not_progress_by_another_node():
+    job = TrainingJob()
+    job.run(300)
+    job.silent = ("node2",)
+    due = job.run(120)
+    states = {entry[0]: entry[1:3] for entry in job.states()}
+    assert states == {"node1": ("progressing", "nic"), "node2": ("unknown", "nic")}
+    assert due == [], "the job goes on"
 
 
 @pytest.mark.parametrize("curve", ["nvlink", "power"])
@@ -143,7 +162,8 @@ def test_traffic_of_a_node_that_two_jobs_share_shows_nothing(before_s):
     job.run(before_s)
     job.store.apply([Rank(**{**job.head(0), "pid": 900, "job": "other"}, world_size=1, source="environ")])
     job.run(300)
-    assert {entry[1:3] for entry in job.states()} == {("unknown", "none")}
+    states = {entry[0]: entry[1:3] for entry in job.states()}
+    assert states == {"node1": ("unknown", "none"), "node2": ("progressing", "nic")}
 
 
 @pytest.mark.parametrize("curve", ["nic", "nvlink"])
@@ -165,7 +185,8 @@ def test_job_that_stands_still_is_diagnosed_although_its_ranks_poll_and_no_stack
     job.run(420)
     (at_s, [suspicion]), *_ = job.run(120, step_s=None)
     assert 10_420 + 28 <= at_s <= 10_420 + 45
-    assert suspicion.text.startswith("the RDMA traffic of node1, high every 6")
+    assert suspicion.text.startswith("the RDMA traffic of node"), "of the last one that sent"
+    assert ", high every 6" in suspicion.text
     assert not suspicion.is_slow
     assert {entry[1:3] for entry in job.states() if entry[0] == "node1"} == {("unknown", "nic")}
 
