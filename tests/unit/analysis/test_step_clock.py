@@ -55,6 +55,23 @@ def test_period_of_ten_steps_has_an_error_of_one_percent_at_most(step_s: float, 
         assert period.length == pytest.approx(step_s, rel=0.01), seed
 
 
+@pytest.mark.parametrize("step_s", [4.3, 6.4, 11.3])
+@pytest.mark.parametrize("jitter", [0.02, 0.05])
+def test_period_of_uneven_steps_is_their_mean_within_one_percent(step_s: float, jitter: float) -> None:
+    wrong = 0
+    for seed in range(RUNS):
+        chance = random.Random(seed)
+        ends = np.cumsum([0.5 * step_s] + [step_s * chance.gauss(1.0, jitter) for _ in range(16)])
+        values = np.zeros(int(100 * (ends[-1] + 0.4 * step_s)))
+        for end in ends:
+            values[int(100 * (end - 0.3 * step_s)) : int(100 * end)] = 1e8
+        seconds = values[: len(values) // 100 * 100].reshape(-1, 100).mean(axis=1)
+        period = period_of_curve(seconds)
+        assert period is not None
+        wrong += abs(period.length / float(np.diff(ends).mean()) - 1.0) > 0.01
+    assert not wrong
+
+
 def test_step_of_several_bursts_has_the_period_of_the_step() -> None:
     second = np.arange(240)
     bursts = np.where(second % 12 < 2, 100.0, 0.0) + np.where(second % 4 == 0, 30.0, 0.0)
