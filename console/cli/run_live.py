@@ -168,7 +168,7 @@ def _line_json(line: Folded) -> dict[str, object]:
     return {
         "ranks": [writer for writer in line.writers if isinstance(writer, int)],
         "launchers": [writer for writer in line.writers if isinstance(writer, str)],
-        "stream": "stderr" if line.who.endswith(" stderr") else "stdout", "written_at": line.at_ns, "text": line.text,
+        "stream": line.stream, "written_at": line.at_ns, "text": line.text,
     }  # fmt: skip
 
 

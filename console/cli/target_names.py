@@ -33,8 +33,9 @@ def suggestion(word: str, more: Iterable[str] = ()) -> str:
         files = [entry.name for entry in Path().iterdir() if entry.suffix == ".toml"]
     except OSError:
         files = []
-    near = nearest(word, [*files, *more, *COMMANDS])
-    return f"gconsole {near}" if near in COMMANDS and near not in files else near
+    commands = () if "." in word else COMMANDS  # a word with an extension was meant as a file
+    near = nearest(word, [*files, *more, *commands])
+    return f"gconsole {near}" if near in commands and near not in files else near
 
 
 def did_you_mean(word: str, more: Iterable[str] = ()) -> str:

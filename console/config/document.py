@@ -22,6 +22,8 @@ from .watch_rules import rules_of
 
 #: Bytes. Larger than a hosts.toml with 16,384 separately listed nodes.
 _MAX_BYTES = 16 << 20
+#: A host name or an IPv4 address with a port.
+_WITH_PORT = re.compile(r"([^:]+):([0-9]{1,5})")
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -230,6 +232,9 @@ def _entry(document: Document, index: int, table: dict[str, Any], errors: list[C
         raise document.error((*entry_path, "hosts"), "nodes.hosts", error.text, error.nearest) from None
     if "nodes.address" in own and len(members) > 1:
         why = f"an address belongs to one node, this entry has {len(members)}"
+        raise document.error((*entry_path, "address"), "nodes.address", why)
+    if "nodes.address" in own and (parts := _WITH_PORT.fullmatch(str(own["nodes.address"].value))):
+        why = f'has a port; write address = "{parts[1]}" and port = {parts[2]}'
         raise document.error((*entry_path, "address"), "nodes.address", why)
     return Entry(index, text, members, hosts.origin, own)
 

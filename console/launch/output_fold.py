@@ -14,8 +14,8 @@ from .state import JobStatus
 
 #: Printed entries of one text that are kept before they are removed.
 _MAX_PRINTED = 1000
-#: Prefix of a key of stderr.
-_STDERR = "\0stderr\0"
+#: Prefixes of keys, by stream; lines of a file that has both streams have none.
+_PREFIXES = {"stdout": "\0stdout\0", "stderr": "\0stderr\0"}
 #: Entries of the cache of folded names.
 _MAX_NAMES = 4096
 #: The writer of a line: a rank, or the launcher on a node.
@@ -64,12 +64,16 @@ def _lines(record: Log, writer: Writer) -> Iterator[OutputLine]:
 
 
 class Folded(NamedTuple):
-    """One line and its writers; `who` is `0-63`, for stderr `0-63 stderr`; `at_ns` is the first instant."""
+    """One line and its writers; `who` is `0-63`, for stderr `0-63 stderr`; `at_ns` is the first instant.
+
+    `stream` is None if one file has both streams.
+    """
 
     who: str
     writers: tuple[Writer, ...]
     text: str
     at_ns: int | None = None
+    stream: str | None = None
 
 
 class LineFold:
@@ -91,8 +95,8 @@ class LineFold:
     def add(
         self, writer: Writer, text: str, now_s: float, *, stream: str | None = None, at_ns: int | None = None
     ) -> None:
-        """Add the next line of one writer. Lines of stderr fold only with others of stderr."""
-        key = _STDERR + text if stream == "stderr" else text
+        """Add the next line of one writer. Lines fold only with others of their stream."""
+        key = _PREFIXES.get(stream or "", "") + text
         self._last[writer] = self._place(writer, key, self._last.get(writer, -1), now_s, at_ns)
 
     def format_due(self, now_s: float, *, everything: bool = False) -> list[str]:
@@ -115,9 +119,9 @@ class LineFold:
         return [self._folded(text, writers, at_ns) for _, text, writers, at_ns in due]
 
     def _folded(self, key: str, writers: list[Writer], at_ns: int | None) -> Folded:
-        is_stderr = key.startswith(_STDERR)
-        who = self._name_of(writers) + (" stderr" if is_stderr else "")
-        return Folded(who, tuple(writers), key[len(_STDERR) :] if is_stderr else key, at_ns)
+        stream = next((name for name, prefix in _PREFIXES.items() if key.startswith(prefix)), None)
+        who = self._name_of(writers) + (" stderr" if stream == "stderr" else "")
+        return Folded(who, tuple(writers), key.removeprefix(_PREFIXES.get(stream or "", "")), at_ns, stream)
 
     def _name_of(self, writers: list[Writer]) -> str:
         """`fold_writers`, cached: the same ranks write together again and again."""

@@ -41,6 +41,13 @@ def test_typing_error_exits_with_2_and_names_what_was_meant(argv: list[str], mea
     assert meant in result.stderr
 
 
+def test_name_with_an_extension_is_no_mistyped_command():
+    Path("hosts.toml").unlink()
+    result = CliRunner().invoke(gconsole, ["hosts.tml"])
+    assert result.exit_code == 2
+    assert "neither a file nor a host name" in result.stderr and "did you mean" not in result.stderr
+
+
 @pytest.mark.parametrize("target", ["real", "alias", "q[1-2]", "a,b", "local"])
 def test_names_that_may_be_nodes_are_accepted(target: str):
     target_names.require_known_name(load(target, environ={}), target)

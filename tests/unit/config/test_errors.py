@@ -84,6 +84,8 @@ def refusal(target: str = "hosts.toml") -> str:
          "hosts.toml:4: nodes.hosts: more than 16,384 nodes up to here"),
         ("[[nodes]]\nhosts='a[1-2]'\naddress='::1'\n",
          "hosts.toml:3: nodes.address: an address belongs to one node, this entry has 2"),
+        (f"{NODES}address = '10.0.0.7:2222'\n",
+         'hosts.toml:3: nodes.address: has a port; write address = "10.0.0.7" and port = 2222'),
         (f"{NODES}address = '-x'\n", 'hosts.toml:3: nodes.address: must be a host name or an address, is "-x"'),
         ("[ssh]\nuser = \n", "hosts.toml:2: not valid TOML: invalid value"),
         ("[ssh]\nport = 1\nport = 2\n", "hosts.toml:3: not valid TOML: cannot overwrite a value"),
