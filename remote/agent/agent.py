@@ -277,7 +277,9 @@ class Agent(object):
         try:
             import pynvml  # type: ignore[import-untyped]
         except Exception as error:  # noqa: BLE001 - whatever the reason, there are no GPU metrics
-            raise Unavailable("pynvml cannot be loaded: %s" % error, name="gpu_no_binding")
+            text = "the NVIDIA driver's library is there, but pynvml, which calls it, cannot be loaded: %s: %s"
+            try_ = "run: gconsole clean, and connect again"
+            raise Unavailable(text % (type(error).__name__, error), try_, "gpu_no_binding")
         return pynvml
 
     def _prepare(self, samplers: "list[Sampler]") -> None:

@@ -15,8 +15,8 @@ _NVIDIA = "0x10de"
 _CLASSES = ("0x0300", "0x0302")
 #: Faults of the driver whose cause may be that the node has no GPU, or a container without one.
 _MAY_BE_ABSENT = ("gpu_driver_not_loaded", "gpu_none")
-#: Faults that are none: a node without NVIDIA's driver, or a binding that is absent.
-_NO_FAULT = ("gpu_no_driver", "gpu_no_binding")
+#: The fault that is none: a node without NVIDIA's driver.
+_NO_FAULT = "gpu_no_driver"
 
 
 class ListedGpu(object):
@@ -88,7 +88,7 @@ def absence(context: "Context", error: "Unavailable") -> "Fields":
     installed, missing = missing_gpus(context, ())
     fields: "Fields" = {"of": "gpu", "installed": installed, "missing": missing, "text": error.text, "try_": error.try_}
     is_absent = error.name in _MAY_BE_ABSENT and (not missing or _is_driver_loaded(context, error))
-    if is_absent or error.name in _NO_FAULT:
+    if is_absent or error.name == _NO_FAULT:
         return {"of": "gpu", "count": 0, "installed": installed}
     if error.name == "gpu_none":
         return {"of": "gpu", "count": 0, "installed": installed, "missing": missing}

@@ -81,12 +81,20 @@ def started(tmp_path, monkeypatch):
         monkeypatch.setattr(module, name, value)
     kept = []
 
-    def start(lines):
+    def start(lines, loads=None):
+        """`loads`: the file without which the binding cannot be loaded."""
+
+        def import_nvml():
+            if loads is not None and not loads.exists():
+                text = "the NVIDIA driver's library is there, but pynvml, which calls it, cannot be loaded"
+                raise Unavailable(text, "", "gpu_no_binding")
+            return pynvml
+
         scenario = Scenario(tmp_path / "scenario", lines)
         monkeypatch.setenv("NVML_SCENARIO", str(scenario.path))
         context = Context(interval_s=0.2)
         context.sys, context.kmsg, context.proc = str(tmp_path / "sys"), str(tmp_path / "kmsg"), str(tmp_path / "proc")
-        context.import_nvml = lambda: pynvml
+        context.import_nvml = import_nvml
         agent = FakeAgent()
         sampler = GpuProcess(context, agent)
         thread = SamplerThread(sampler, agent)
@@ -179,6 +187,18 @@ def test_driver_that_is_repaired_under_a_running_agent_is_noticed(started, code,
     watched.scenario.change(drop=("fail.nvmlInitWithFlags",))
     watched.agent.until_inventory(count=8)
     watched.agent.until(lambda: watched.agent.missing == {}, "missing is withdrawn")
+
+
+def test_binding_that_cannot_be_loaded_is_a_fault_until_it_can(started, tmp_path):
+    loads = tmp_path / "loads"
+    run = started(scenarios.hgx_h100(), loads=loads)
+
+    inventory = run.agent.until_inventory(fault="gpu_no_binding")
+    assert "pynvml, which calls it, cannot be loaded" in inventory["text"]
+    loads.touch()
+
+    assert run.agent.until_inventory(count=8)
+    run.agent.until(lambda: run.agent.missing == {}, "no missing capability")
 
 
 def test_driver_with_a_fault_is_tried_again_soon_and_an_absent_one_seldom(tmp_path):
