@@ -39,6 +39,14 @@ def test_slow_rank_and_its_call_are_named(rig: Rig, tmp_path: Path, slow: str, f
     assert f"of the time in {function}" in answer  # or in a generator expression of it
 
 
+def test_rank_that_waits_for_the_network_is_named_with_that_figure(rig: Rig, tmp_path: Path) -> None:
+    answer = why(rig, tmp_path, {"SLOW": "network", "RANK_SLOW": "1", "LATE_S": "0.05"})
+
+    assert "rank 1 against its peers" in answer
+    assert "of the time in fetch_shard" in answer
+    assert "▲ main thread waited for the network: 0." in answer
+
+
 @pytest.mark.parametrize(("slow", "function"), [("loader", "decode_images"), ("compute", "log_metrics")])
 def test_slow_rank_of_ddp_is_named(rig: Rig, tmp_path: Path, slow: str, function: str) -> None:
     answer = why(rig, tmp_path, {"SLOW": slow, "RANK_SLOW": "2", "LATE_S": "0.05", **DDP})

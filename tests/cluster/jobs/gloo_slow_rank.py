@@ -1,6 +1,7 @@
 """A job of which one rank may be slow: SLOW names how, LATE_S by how much in each step, RANK_SLOW which rank, or all.
 
-healthy: all ranks alike; loader: its data come late; compute: it computes more; uneven: every rank is slow in turn.
+healthy: all ranks alike; loader: its data come late; network: they come late over a connection, for which its main
+thread waits; compute: it computes more; uneven: every rank is slow in turn.
 With DDP the steps are those of DistributedDataParallel, which waits in its backward pass. A step has COLLECTIVES
 all_reduces, of different sizes in turn. With WORKER_SERVER the ranks expose their flight recorders. Rank 0 prints the
 median time of a step every 100 steps.
@@ -8,7 +9,9 @@ median time of a step every 100 steps.
 
 import contextlib
 import os
+import socket
 import sys
+import threading
 import time
 from functools import partial
 
@@ -33,10 +36,20 @@ def next_batch() -> None:
     time.sleep(0.002)
     if SLOW == "loader" and IS_SLOW:
         decode_images()
+    if SLOW == "network" and IS_SLOW:
+        fetch_shard()
 
 
 def decode_images() -> None:
     time.sleep(LATE_S)
+
+
+def fetch_shard() -> None:
+    ends = socket.socketpair()
+    threading.Timer(LATE_S, ends[1].send, [b"x"]).start()
+    ends[0].recv(1)
+    for end in ends:
+        end.close()
 
 
 def log_metrics() -> None:
