@@ -8,7 +8,7 @@ import pytest
 from gconsole.analysis.stalls import Suspicion
 from gconsole.config.sections import WatchConfig
 from gconsole.core.store import Store
-from gconsole.monitor.stall_watch import AGAIN_S, LONGEST_S, StallWatch
+from gconsole.monitor.stall_watch import AGAIN_S, LONGEST_S, SOON_S, StallWatch
 from gconsole.records import Place, Rank, RankStat, Stack, StackFrame
 
 SECOND = 1_000_000_000
@@ -176,6 +176,26 @@ def test_a_job_that_is_only_slow_is_diagnosed_again_soon():
     [(first, _), (second, _)] = job.run(40)
     assert second - first == AGAIN_S
     assert job.watch.diagnosed(()) == [], "it is healthy"
+
+
+def test_job_that_is_not_shown_to_stand_still_as_a_whole_is_diagnosed_again_in_seconds():
+    job = WatchedJob()
+    job.store.apply([Rank(**{**job.head(2), "pid": 102}, world_size=3, source="environ")])
+    job.run(20)
+    job.capture(still=True)
+    stacks = [stack for capture in job.store.captures.values() for stack in capture.stacks if stack.rank == 0]
+    moving = (StackFrame("step", TRAIN, 9), StackFrame("all_reduce", C10D, 3000))
+    job.store.apply([
+        msgspec.structs.replace(
+            stack, rank=2, pid=102, ctx_switches=stack.sample * 9, frames=moving[: 1 + stack.sample % 2]
+        )
+        for stack in stacks
+    ])  # fmt: skip
+    suspicion = Suspicion(("llama", 0), 31.0, (0, 1), "")
+    [finding] = job.watch.diagnosed([suspicion])
+    assert (finding.severity, finding.culprits) == ("warning", ("rank 1",))
+    times = [at_s for at_s, _ in job.run(60)]
+    assert times[1] - times[0] <= 2 * SOON_S
 
 
 def test_a_hung_job_that_was_killed_stays_reported():
