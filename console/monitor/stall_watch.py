@@ -32,8 +32,6 @@ EVERY_S, PAUSE = 1.0, 50.0
 #: Seconds until a job that is not hung is diagnosed again, if it still appears to stand still; doubles each time.
 #: A hung job is diagnosed again after the longest.
 AGAIN_S, LONGEST_S = 30.0, 600.0
-#: The same where a culprit is named, but the capture does not show yet that the whole job stands still.
-SOON_S: Final = 10.0
 #: Seconds for which a job that was slow must not appear so until it is diagnosed again.
 RELEASE_S: Final = 120.0
 #: Nanoseconds after the start for which a diagnosis waits for nodes that have not reported yet.
@@ -51,7 +49,6 @@ class _Diagnosed(msgspec.Struct):
     due_s: float  # monotonic; next diagnosis, also where this one fails
     pause_s: float = AGAIN_S / 2  # until then
     is_reported: bool = False  # its verdict is a finding
-    is_named: bool = False  # one named a culprit
     timed_out: int = 0  # consecutive diagnoses in which no stack was read in time
     is_unread: bool = False  # no stack of its ranks could be read
     slow_s: float | None = None  # monotonic; when it last appeared to be slow, not to stand still
@@ -113,10 +110,7 @@ class StallWatch:
                 entry.instead = self._instead(suspicion, judgement, draft, entry)
                 reported = (draft,) if entry.instead is None and draft is not None else entry.instead or ()
                 is_known = any(_is_error(each) or suspicion.is_slow for each in reported)
-                pause_s = 2 * entry.pause_s
-                if not entry.is_named and any(each.culprits for each in reported):
-                    entry.is_named, pause_s = True, SOON_S  # a busy node may have answered too late
-                entry.pause_s = LONGEST_S if is_known else min(LONGEST_S, pause_s)
+                entry.pause_s = LONGEST_S if is_known else min(LONGEST_S, 2 * entry.pause_s)
                 entry.due_s, entry.is_reported = now_s + entry.pause_s, bool(reported)
         findings: list[FindingDraft] = []
         for job in sorted(drafts.keys() | self._diagnosed.keys()):
