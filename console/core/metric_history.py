@@ -131,20 +131,26 @@ class Series:
         high: Sequence[float | None],
     ) -> None:  # fmt: skip
         """Store the extremes and means of the seconds from `first` to `second`, both included."""
-        first = max(first, second - FINE_SLOTS + 1)
-        self.put(row, second, mean)
+        if second > self._now:
+            self._advance(second)
+        first = max(first, self._now - FINE_SLOTS + 1)
+        if first > second:  # too late for its seconds
+            self.put(row, second, mean)
+            return
+        if second > self._newest[row]:
+            self._newest[row] = second
         if self._spread is None:
             self._spread = (_unknown(*self._fine.shape), _unknown(*self._fine.shape))
-        seconds = np.arange(max(first, self._now - FINE_SLOTS + 1), second + 1)
-        slots = seconds % FINE_SLOTS
-        self._fine[slots, row] = self._fine[second % FINE_SLOTS, row]
-        for ring, values in zip(self._spread, (low, high), strict=True):
-            bound = np.array(values, np.float32)
-            ring[slots, row] = np.where(np.abs(bound) <= MOST, bound, np.nan)
-        for coarse in sorted({int(each) // COARSE_S for each in seconds}):
-            if self._coarse_now - self.coarse_slots < coarse <= self._coarse_now and (
-                coarse * COARSE_S > self._now - FINE_SLOTS
-            ):
+        values = np.array((mean, low, high), np.float32)
+        values[np.abs(values) > MOST] = np.nan
+        slot, count = first % FINE_SLOTS, second - first + 1
+        slots: slice | NDArray[np.int64] = slice(slot, slot + count)
+        if slot + count > FINE_SLOTS:
+            slots = np.arange(first, second + 1) % FINE_SLOTS
+        for ring, each in zip((self._fine, *self._spread), values, strict=True):
+            ring[slots, row] = each
+        for coarse in range(first // COARSE_S, min(second // COARSE_S, self._coarse_now) + 1):
+            if coarse > self._coarse_now - self.coarse_slots and coarse * COARSE_S > self._now - FINE_SLOTS:
                 self._refold(row, coarse)
 
     def forget(self, key: Hashable) -> None:
