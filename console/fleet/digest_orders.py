@@ -41,6 +41,7 @@ class _Sent(msgspec.Struct):
     agent: str
     order: _Order | None = None  # None: every sample is sent, as by a new agent
     can_digest: bool = True
+    is_unsure: bool = False  # the agent may have an order of before: of this console, or of another one
 
 
 class DigestOrders:
@@ -55,6 +56,7 @@ class DigestOrders:
         self._links = links
         self._infos: dict[str, dict[str, GpuInfo]] = {}  # by node and uuid
         self._sent: dict[str, _Sent] = {}  # by node
+        self._ordered: set[str] = set()  # nodes that were sent an order
         self._timer: asyncio.TimerHandle | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}  # by node
         self._is_closed = False
@@ -111,14 +113,16 @@ class DigestOrders:
         for name, link in self._links().items():
             sent = self._sent.get(name)
             if sent is None or sent.agent != link.agent_id:
-                sent = self._sent[name] = _Sent(link.agent_id)
+                is_unsure = name in self._ordered or link.node.agent.linger_s > 0
+                sent = self._sent[name] = _Sent(link.agent_id, is_unsure=is_unsure)
             order = self.order(link)
-            if name not in self._sending and sent.can_digest and order != sent.order:
+            if name not in self._sending and sent.can_digest and (sent.is_unsure or order != sent.order):
                 task = asyncio.create_task(self._request(link, sent, order), name=f"digest order {name}")
                 self._sending[name] = task
                 task.add_done_callback(lambda _, name=name: self._sending.pop(name, None))  # type: ignore[misc]
 
     async def _request(self, link: NodeLink, sent: _Sent, order: _Order | None) -> None:
+        self._ordered.add(link.node.name)
         try:
             await link.request("digest", order or {"kinds": [], "period_s": 5}, REPLY_S)
         except errors.AgentRefused as error:
@@ -130,7 +134,7 @@ class DigestOrders:
             _log.warning("%s: order of digests failed: %s", link.node.name, error.text)
             self.soon(AGAIN_S)
             return
-        sent.order = order
+        sent.order, sent.is_unsure = order, False
         self.soon()  # what was wanted meanwhile
 
 

@@ -135,6 +135,26 @@ async def test_order_is_sent_again_after_a_lost_connection_to_the_same_agent():
     await orders.stop()
 
 
+@pytest.mark.parametrize("linger_s", [0.0, 60.0])
+async def test_agent_that_may_have_an_earlier_order_is_told_that_samples_are_wanted(linger_s):
+    link = FakeLink("n1", linger_s=linger_s)
+    orders = orders_for(link)
+    if not linger_s:
+        orders.soon()
+        await until(lambda: link.orders)
+        await idle(orders)
+        orders.forget("n1")  # silent for a while, or connected again
+        link.orders.clear()
+    orders.wants.put("recording a", [Want(None, DIGESTED, EVERY_SAMPLE)])
+    await until(lambda: link.kinds == [[]])
+    await idle(orders)
+    orders.soon()
+    await idle(orders)
+
+    assert link.kinds == [[]]
+    await orders.stop()
+
+
 @pytest.mark.parametrize(
     ("agent", "health"),
     [({"digest_s": 0.0}, {}), ({"sample_interval_ms": 100}, {}), ({}, {"window_s": 6.0})],
