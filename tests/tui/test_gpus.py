@@ -244,6 +244,20 @@ class TestUnknownFigures:
         assert "fan_pct: not supported" in text
         assert not any(line.rstrip().endswith("– %") for line in text.splitlines())
 
+    def test_figures_without_a_function_in_the_binding_share_a_line(self):
+        cluster = FakeCluster("n1")
+        cluster.up()
+        cluster.publish(Gpu(node="n1", index=0, uuid="GPU-1", util_pct=40.0))
+        missing = {"serial": "this binding has no nvmlDeviceGetSerial", "fan_pct": "not supported",
+                   "vbios": "this binding has no nvmlDeviceGetVbiosVersion"}  # fmt: skip
+        cluster.publish(GpuInfo(node="n1", index=0, uuid="GPU-1", unsupported=missing))
+        frame = cluster.app().frames.builder.build()
+        row = GpuRows().rows(frame.fleet, frame.gpus, {}, (), None, frame.nodes)[0]
+        lines = [line for line in as_text(page_lines(GpuPageData(row), 200)).splitlines() if "not available" in line]
+        assert [line.partition("available")[2].strip() for line in lines] == [
+            "serial, vbios: this binding has no function for them", "fan_pct: not supported",
+        ]  # fmt: skip
+
 
 class TestTheHeatMap:
     async def test_heat_map_of_64_nodes_with_8_gpus_fits_120x40(self):

@@ -7,11 +7,24 @@ import pytest
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from gconsole.present.spans import Span, TreeNode
+from gconsole.present.spans import Line, Span, TreeNode, as_text
 from gconsole.text.cells import width_of
 from gconsole.tui.base_app import BaseApp
 from gconsole.tui.gallery import curve, lanes, stacks
-from gconsole.tui.models.plot import Axis, Lane, Plot, axis_of, bar, braille, columns, round_up, short, ticks, time_axis
+from gconsole.tui.models.plot import (
+    Axis,
+    Lane,
+    Plot,
+    axis_of,
+    bar,
+    braille,
+    columns,
+    heading,
+    round_up,
+    short,
+    ticks,
+    time_axis,
+)
 from gconsole.tui.widgets.bars import Progress
 from gconsole.tui.widgets.line_view import LineView
 from gconsole.tui.widgets.plots import HistoryPlot, Lanes, Sparkline
@@ -47,6 +60,18 @@ def lines_of(widget: Widget) -> list[str]:
     strips = [widget.render_line(y) for y in range(widget.size.height)]
     assert {strip.cell_length for strip in strips} <= {widget.size.width}
     return [strip.text.rstrip() for strip in strips]
+
+
+class TestHeading:
+    def test_figures_that_do_not_fit_are_left_out_whole_and_the_newest_last(self):
+        plot = Plot("memory", "GiB", np.array([64.7, 66.1]), high=80.0)
+        whole = "memory GiB  now 66.1  min 64.7  avg 65.4  max 66.1"
+        cases = {
+            50: whole, 49: "memory GiB  now 66.1  min 64.7  max 66.1", 39: "memory GiB  now 66.1  max 66.1",
+            29: "memory GiB  now 66.1", 5: "memory GiB  now 66.1",
+        }  # fmt: skip
+        for width, text in cases.items():
+            assert as_text([Line(tuple(heading(plot, with_now=True, width=width)))]) == text
 
 
 class TestBraille:

@@ -18,10 +18,20 @@ from waiting import screen, shows, until
 from gconsole.core.derived import Throttle
 from gconsole.core.store import Store
 from gconsole.core.store.steps import StepObservation
+from gconsole.present.spans import as_text
 from gconsole.records import Gpu, Host
 from gconsole.text.cells import width_of
+from gconsole.tui.models.resources import resources
 from gconsole.tui.models.trends import BIN_S, BINS, OverviewFold, step_trend
-from gconsole.tui.views.overview.panels import LEFT, RIGHT, fill_columns, share_room, trend_lines, trends_height
+from gconsole.tui.views.overview.panels import (
+    LEFT,
+    RIGHT,
+    fill_columns,
+    resource_lines,
+    share_room,
+    trend_lines,
+    trends_height,
+)
 
 PANELS = (*LEFT, *RIGHT, "events-panel")
 
@@ -200,3 +210,20 @@ async def test_digit_in_the_evidence_leads_to_rank_node_or_events(key: str, view
 
 def test_bins_cover_five_minutes():
     assert BIN_S * BINS == 300 and trends_height(2) > trends_height(1) and not math.isnan(trends_height(100))
+
+
+def test_resources_have_the_next_worst_below_the_worst_where_there_is_room():
+    cluster = with_history("n1", "n2", "n3", "n4")
+    for node, temp, load in (("n1", 60.0, 10.0), ("n2", 82.0, 90.0), ("n3", 71.0, 40.0), ("n4", 65.0, 20.0)):
+        sample(cluster, node, temp_c=temp, util_pct=100 - load)
+        cluster.publish(Host(node=node, cpu_pct=load))
+    rows = resources(cluster.app().frames.builder.build())
+    lines = as_text(resource_lines(rows, 80, 3 * len(rows))).splitlines()
+    start = next(y for y, line in enumerate(lines) if line.startswith("GPU temp"))
+    assert [line.split()[-2:] for line in lines[start : start + 3]] == [["n2", "gpu0"], ["n3", "gpu0"], ["n4", "gpu0"]]
+    start = next(y for y, line in enumerate(lines) if line.startswith("GPU util"))
+    assert [line.split()[-2:] for line in lines[start : start + 3]] == [["n2", "gpu0"], ["n3", "gpu0"], ["n4", "gpu0"]]
+    [cpu] = [row for row in rows if row.title == "CPU"]
+    assert [other.name for other in cpu.others] == ["n3", "n4", "n1"]
+    assert len(resource_lines(rows, 80, len(rows) + 1)) == len(rows), "all figures have as many or none"
+    assert len(resource_lines(rows, 80, 2 * len(rows))) <= 2 * len(rows)

@@ -66,3 +66,15 @@ async def test_numbers_and_text_of_one_watched_variable_sort_separately() -> Non
         view._sort_by("watched:loss")
         await settle(pilot)
         assert listed(app) == [1, 0]
+
+
+async def test_narrow_screen_with_a_watched_variable_keeps_the_step_rather_than_the_pid() -> None:
+    app = watched(loss=[0.5, 0.25]).app()
+    async with app.run_test(size=(60, 20)) as pilot:
+        await settle(pilot)
+        await pilot.press("2")
+        await shows(pilot, "loss")
+        view = app.view
+        assert isinstance(view, ListView)
+        assert {"rank", "node", "step", "watched:loss"} <= set(view._grid.shown_columns)
+        assert "pid" not in view._grid.shown_columns

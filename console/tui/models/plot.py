@@ -141,12 +141,19 @@ def curve_lines(plot: Plot, width: int, height: int, *, middle: bool = False) ->
     return [*lines, [Span(" " * (AXIS_CELLS - 1)), Span("└" + "─" * width, "rule")]]
 
 
-def heading(plot: Plot, *, with_now: bool) -> list[Span]:
-    """Title and unit, and the newest, least, mean and greatest value."""
-    spans = [Span(plot.title, "strong")] + ([Span(f" {plot.unit}", "muted")] if plot.unit else [])
-    figures = list(zip(("now", "min", "avg", "max"), (plot.now, *plot.summary()), strict=True))
-    for name, value in figures if with_now else figures[1:]:
-        spans += [Span(f"  {name} ", "muted"), Span(short(value), "text" if value is not None else "unknown")]
+def heading(plot: Plot, *, with_now: bool, width: int | None = None) -> list[Span]:
+    """Title and unit, and the newest, least, mean and greatest value; those that do not fit `width` are left out."""
+    title = [Span(plot.title, "strong")] + ([Span(f" {plot.unit}", "muted")] if plot.unit else [])
+    figures = dict(zip(("now", "min", "avg", "max"), (plot.now, *plot.summary()), strict=True))
+    if not with_now:
+        del figures["now"]
+    for left_out in (None, "avg", "min", "max"):
+        figures.pop(left_out or "", None)
+        spans = list(title)
+        for name, value in figures.items():
+            spans += [Span(f"  {name} ", "muted"), Span(short(value), "text" if value is not None else "unknown")]
+        if width is None or sum(width_of(span.text) for span in spans) <= width:
+            break
     return spans
 
 

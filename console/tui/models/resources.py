@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from heapq import nlargest, nsmallest
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 #: memory is no such figure: training programs fill it on purpose.
 _STALLED: Final = 20.0
 _FULL: Final = 95.0
+#: Nodes or GPUs after the worst one of each figure, for screens with room for them.
+OTHERS: Final = 4
 
 
 class Worst(NamedTuple):
@@ -45,9 +48,26 @@ class ResourceValues(NamedTuple):
         value = (min if lowest else max)(self.reported)
         return Worst(value, *self.entity(self.values.index(value)))
 
+    def next_worst(self, *, lowest: bool = False) -> list[Worst]:
+        """Up to `OTHERS` after the worst one, the worst first; only those above 0 unless `lowest`."""
+        pairs = ((value, index) for index, value in enumerate(self.values) if value is not None)
+        if lowest:
+            ranked = nsmallest(1 + OTHERS, pairs)
+        else:
+            ranked = nlargest(1 + OTHERS, ((value, -index) for value, index in pairs if value > 0))
+        return [Worst(value, *self.entity(abs(index))) for value, index in ranked[1:]]
+
+
+class Offender(NamedTuple):
+    """A node or GPU that comes after the worst one, as text."""
+
+    text: str
+    name: str
+    key: PageItem
+
 
 class Resource(NamedTuple):
-    """One figure: over all nodes, and where it is worst."""
+    """One figure: over all nodes, where it is worst, and which ones come next."""
 
     title: str
     all_of_it: str
@@ -55,6 +75,7 @@ class Resource(NamedTuple):
     where: str = ""
     key: PageItem | None = None
     is_bad: bool = False
+    others: tuple[Offender, ...] = ()
 
 
 def resources(frame: ScreenSnapshot) -> tuple[Resource, ...]:
@@ -86,8 +107,22 @@ def _of_median(title: str, figures: ResourceValues, unit: str, *, lowest: bool =
     if not reported:
         return None
     worst, arrow = figures.worst(lowest=lowest), "↓" if lowest else "↑"
-    text = f"{arrow} {format.percent(worst.value)} {unit}"
-    return Resource(title, f"{format.percent(median(reported))} {unit} median", text, worst.name, worst.key)
+
+    def text(value: float) -> str:
+        return f"{arrow} {format.percent(value)} {unit}"
+
+    return Resource(
+        title, f"{format.percent(median(reported))} {unit} median", text(worst.value), worst.name, worst.key,
+        others=_others(figures.next_worst(lowest=lowest), text),
+    )  # fmt: skip
+
+
+def _others(worst: Iterable[Worst], text: Callable[[float], str]) -> tuple[Offender, ...]:
+    return tuple(Offender(text(entity.value), entity.name, entity.key) for entity in worst)
+
+
+def _share(value: float) -> str:
+    return f"↑ {format.percent(value)} %"
 
 
 def _throttled(figures: ResourceValues) -> Resource | None:
@@ -98,8 +133,8 @@ def _throttled(figures: ResourceValues) -> Resource | None:
     text = f"{held} of {format.plural(len(reported), 'GPU')}"
     if not held:
         return Resource("throttle", text)
-    worst = figures.worst()
-    return Resource("throttle", text, f"↑ {format.percent(worst.value)} %", worst.name, worst.key, is_bad=True)
+    worst, others = figures.worst(), _others(figures.next_worst(), _share)
+    return Resource("throttle", text, _share(worst.value), worst.name, worst.key, is_bad=True, others=others)
 
 
 def _gpu_memory(gpus: Iterable[GpuNow]) -> tuple[float, float]:
@@ -127,8 +162,10 @@ def _memory(
     if used_text.split()[-1:] == total_text.split()[-1:]:
         used_text = used_text.split()[0]  # the unit once
     text = f"{used_text} of {total_text}"
-    worst_text = f"↑ {format.percent(worst.value)} %"
-    return Resource(title, text, worst_text, worst.name, worst.key, is_bad=full is not None and worst.value >= full)
+    return Resource(
+        title, text, _share(worst.value), worst.name, worst.key, is_bad=full is not None and worst.value >= full,
+        others=_others(figures.next_worst(), _share),
+    )  # fmt: skip
 
 
 def _host_rows(hosts: Sequence[NodeNow]) -> Iterable[Resource | None]:
@@ -170,4 +207,10 @@ def _traffic(title: str, figures: ResourceValues) -> Resource | None:
     total = format.byte_rate(sum(reported))
     if most.value <= 0:
         return Resource(title, total)
-    return Resource(title, total, f"↑ {format.size_compact(most.value)}/s", most.name, most.key)
+
+    def text(value: float) -> str:
+        return f"↑ {format.size_compact(value)}/s"
+
+    return Resource(
+        title, total, text(most.value), most.name, most.key, others=_others(figures.next_worst(), text)
+    )  # fmt: skip

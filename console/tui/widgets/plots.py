@@ -83,7 +83,7 @@ def drawn(plot: Plot, width: int, height: int) -> list[list[Span]]:
     times = [Span(" " * AXIS_CELLS), Span(time_axis(len(plot.values) * plot.step_s, room), "muted")]
     has_middle = curve >= 5 and curve % 2 == 1
     return [
-        heading(plot, with_now=True),
+        heading(plot, with_now=True, width=width),
         *curve_lines(plot, room, curve, middle=has_middle),
         *([times] if room else []),
     ]

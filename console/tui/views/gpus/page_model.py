@@ -154,13 +154,17 @@ def _limits(info: GpuInfo | None) -> Iterator[Fact]:
         yield Fact("serial", clean(info.serial))
 
 
+#: A reason that names the function that is missing, which is another one for almost every value.
+_NO_FUNCTION: Final = re.compile(r"^(this (?:binding|driver|library) has) no nvml\w+$")
+
+
 def _unsupported(info: GpuInfo | None) -> Iterator[Fact]:
     """Values that the driver does not support, grouped by reason."""
     if info is None or not info.unsupported:
         return
     reasons: dict[str, list[str]] = {}
     for name, reason in info.unsupported.items():
-        reasons.setdefault(reason, []).append(name)
+        reasons.setdefault(_NO_FUNCTION.sub(r"\1 no function for them", reason), []).append(name)
     yield Fact("", "")
     for reason, names in reasons.items():
         yield Fact("not available", clean(f"{', '.join(sorted(names))}: {reason}"), "muted")

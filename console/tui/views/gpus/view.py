@@ -71,8 +71,8 @@ _NO_GPUS = (
     plain('The node page (n, Enter) shows the cause under "no gpu": no driver,', "muted"),
     plain("driver/library mismatch, or no permission.", "muted"),
 )
-#: Lines of one curve.
-_CURVE = 8
+#: Lines of one curve at least, beside the text.
+_CURVE = 7
 
 
 class GpusView(PagedListView[GpuRow, GpuKey]):

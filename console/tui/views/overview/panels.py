@@ -266,12 +266,14 @@ def _style(figure: _Figure, trend: Trend | None) -> str:
 _RESOURCE, _ALL, _TIME, _NODE = 13, 20, 9, 12
 
 
-def resource_lines(rows: Sequence[Resource], width: int) -> tuple[Line, ...]:
-    """One line a figure."""
+def resource_lines(rows: Sequence[Resource], width: int, room: int = 0) -> tuple[Line, ...]:
+    """One line a figure; with room for more, below each as many of the next worst nodes or GPUs as fit for all."""
     if not rows:
         return (plain("no data yet", "muted"),)
     share = min(_ALL, max(len(row.all_of_it) for row in rows))
-    worst = max((width_of(row.worst) for row in rows), default=0)
+    below = _others_shown(rows, room)
+    shown = [text for row in rows for text in (row.worst, *(other.text for other in row.others[:below]))]
+    worst = max(map(width_of, shown), default=0)
     lines = []
     for row in rows:
         style = "warning" if row.is_bad else "text"
@@ -280,7 +282,19 @@ def resource_lines(rows: Sequence[Resource], width: int) -> tuple[Line, ...]:
             Span(fit(row.worst, worst), style), Span("  "), Span(clean(row.where), style if row.is_bad else "muted"),
         ]  # fmt: skip
         lines.append(Line(cut(spans, width), row.key))
+        for other in row.others[:below]:
+            spans = [
+                Span(" " * (_RESOURCE + share + 2)), Span(fit(other.text, worst), "muted"), Span("  "),
+                Span(clean(other.name), "muted"),
+            ]  # fmt: skip
+            lines.append(Line(cut(spans, width), other.key))
     return tuple(lines)
+
+
+def _others_shown(rows: Sequence[Resource], room: int) -> int:
+    """Lines below each figure: the most with which all of them still fit."""
+    most = max(len(row.others) for row in rows)
+    return max((n for n in range(most + 1) if sum(1 + len(row.others[:n]) for row in rows) <= room), default=0)
 
 
 def event_lines(events: EventLog, most: int, width: int) -> tuple[Line, ...]:

@@ -146,8 +146,11 @@ class OverviewView(View):
         self._show_map(frame, right - 1)
         self._head(frame)
         figures = frame.overview
-        self._resource_list.show(resource_lines(figures.resources if figures else (), right))
-        self._share_room(frame)
+        rows = figures.resources if figures else ()
+        self._share_room(frame, max(1, len(rows)))
+        height = self._heights.get("resources-panel", 0) - 1
+        if self._is_new("resources", figures, right, height):
+            self._resource_list.show(resource_lines(rows, right, height))
         self._show_fillers(frame, left)
 
     def _folded_findings(self, frame: ScreenSnapshot) -> tuple[FoldedFinding, ...]:
@@ -267,7 +270,7 @@ class OverviewView(View):
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_again)  # a paused display gets no other frame
 
-    def _share_room(self, frame: ScreenSnapshot) -> None:
+    def _share_room(self, frame: ScreenSnapshot, resources: int) -> None:
         """Place the panels: each as high as its lines, as far as there is room; the most important ones first."""
         top = self._verdict_list.line_count() if self._verdict_list.display else 0
         height, (left, right) = self.size.height - top, self._column_widths
@@ -277,7 +280,7 @@ class OverviewView(View):
         numbers, bars = lines_for_map(self._heat.rows, right - 1)
         wanted = {
             "jobs-panel": self._job_list.line_count(), "findings-panel": self._finding_list.line_count(),
-            "nodes-panel": self._node_list.line_count(), "resources-panel": self._resource_list.line_count(),
+            "nodes-panel": self._node_list.line_count(), "resources-panel": resources,
             "heat-panel": numbers if numbers <= height * _MAP_SHARE else bars,
             "trends-panel": self._trends_height, "events-panel": _EVENTS,
         }  # fmt: skip
