@@ -15,9 +15,11 @@ from dataclasses import replace
 import msgspec
 
 from gconsole.analysis.health.conditions import REASONS, thresholds
+from gconsole.analysis.health.state import HealthState
 from gconsole.config.sections import HealthConfig
+from gconsole.core.store import Store
 from gconsole.core.wants import DIGESTED
-from gconsole.records import GpuInfo
+from gconsole.records import GpuInfo, decode
 from gconsole_remote.agent import wire
 from gconsole_remote.agent.digests import Digester, Order
 
@@ -30,6 +32,8 @@ NODES, RUNS, ATTEMPTS = (64, 128), 3, 3
 WARM_UP_S, MEASURED_S = 5, 20
 #: Seconds of one digest, and of the stream, which is not repeated.
 PERIOD_S, STREAM_S = 5, 32
+#: Nodes whose records are folded in one thread.
+CONSOLE_NODES = 16
 #: Relative noise of figures, as of GPUs that train.
 NOISE = 0.03
 _MOVING = ("power_w", "power_instant_w", "sm_clock_mhz", "mem_util_pct", "nvlink_rx_bytes_s", "nvlink_tx_bytes_s",
@@ -56,6 +60,9 @@ def measure(quick: bool) -> Outcome:
                         f"{middle(shares['digests'], '% of a core', 2)}; {ratio:.2f} of samples"))  # fmt: skip
     rows.append(Row("records and bytes a node and second, samples", _volume(samples)))
     rows.append(Row("records and bytes a node and second, digests", _volume(digests)))
+    console_us = [statistics.median(_console_us(output) for _ in range(runs)) for output in (samples, digests)]
+    rows.append(Row("console, decode, store and fold per node and second, samples", f"{console_us[0]:.0f} µs"))
+    rows.append(Row("console, the same of digests", f"{console_us[1]:.0f} µs"))
     encoding, digesting = _agent_us(samples, 2 if quick else 10)
     rows.append(Row("agent, per node and second: JSON of samples", f"{encoding:.0f} µs"))
     rows.append(Row("agent, per node and second: digester and JSON of digests", f"{digesting:.0f} µs"))
@@ -122,6 +129,24 @@ def _volume(output: AgentOutput) -> str:
     records = sum(len(second) for second in steady) / len(steady)
     size = sum(len(msgspec.json.encode(record)) + 1 for second in steady for record in second) / len(steady)
     return f"{records:.1f} records, {size / 1000:.1f} kB"
+
+
+def _console_us(output: AgentOutput) -> float:
+    """CPU of this thread per second of a node, µs: records decoded, stored with history and folded for the checks."""
+    store, state = Store(1 << 30), HealthState(HealthConfig().window_s, HealthConfig().busy_pct)
+    used = 0.0
+    for number, second in enumerate([output.once, *output.seconds]):
+        now = {"t": number * _SECOND, "mono": number * _SECOND}
+        lines = [msgspec.json.encode({**record, **now}) for record in second]
+        for node in range(CONSOLE_NODES):
+            began = time.thread_time()
+            records = [decode(line) for line in lines]
+            for record in records:
+                record.node, record.agent, record.rx = f"node{node}", "a", number * _SECOND
+            store.apply(records)
+            state.add(records)
+            used += time.thread_time() - began if number > PERIOD_S else 0.0
+    return used / CONSOLE_NODES / (len(output.seconds) - PERIOD_S) * 1e6
 
 
 def _agent_us(output: AgentOutput, turns: int) -> tuple[float, float]:
