@@ -97,6 +97,9 @@ def expected_gpus(gpus: Inventory | None) -> int | None:
 
 def _awaits(store: Store, name: str, seen: Counter[tuple[str, str]]) -> Iterator[str]:
     if not any((name, kind) in store.inventories for kind in _WORDS):
+        now = store.nodes[name]
+        if now.agent_rx and now.cost is None:  # its agent runs and has not sent its first full sample
+            yield f"{_WORDS['gpu']}s"
         return  # no agent yet, or one of a version without inventories
     for kind, word in _WORDS.items():
         inventory = store.inventories.get((name, kind))

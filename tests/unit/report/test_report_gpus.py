@@ -6,16 +6,16 @@ import pytest
 
 from gconsole.core.store import Store
 from gconsole.monitor.coverage import is_reported
-from gconsole.records import Gpu, GpuInfo, Host, Inventory, Node, NodeState, Record
+from gconsole.records import AgentCost, Gpu, GpuInfo, Host, Inventory, Node, NodeState, Record
 from gconsole.report import exit_code, make_report
 
 SECOND = 10**9
 
 
-def a_store(*records: Record) -> Store:
+def a_store(*records: Record, rx: int = 0) -> Store:
     store = Store()
-    node = Node(node="n1", agent="a", hostname="n1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0,
-                pid=1, sample_interval_ms=1000)  # fmt: skip
+    node = Node(rx=rx, node="n1", agent="a", hostname="n1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11",
+                uid=0, pid=1, sample_interval_ms=1000)  # fmt: skip
     store.apply([NodeState(node="n1", state="ok"), node, *records])
     return store
 
@@ -68,6 +68,15 @@ def test_node_has_reported_once_all_its_devices_have_or_its_driver_is_broken():
     assert is_reported(a_store(of_gpus("gpu_driver_mismatch")))
     assert is_reported(a_store(one, NodeState(node="n1", state="lost"))), "nothing more can arrive"
     assert is_reported(a_store()), "of a version without inventories"
+
+
+def test_node_whose_agent_has_sent_no_full_sample_yet_awaits_its_gpus():
+    store = a_store(rx=SECOND)
+
+    assert not is_reported(store)
+    assert exit_code(make_report(store)) == 3
+    store.apply([AgentCost(node="n1", cpu_pct=0.1, sample_interval_ms=1000, rx=2 * SECOND)])
+    assert is_reported(store), "of a version without inventories"
 
 
 def test_missing_gpus_count_as_expected():

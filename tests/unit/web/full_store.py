@@ -32,11 +32,12 @@ UUID = "GPU-00000000-0000-0000-0000-000000000001"
 
 
 def with_every_figure(kind: type[Any], **fields: Any) -> Any:
-    """A record with all numeric fields set."""
+    """A record with all numeric fields set, but those of a digest."""
     head = {"node": "node1", "agent": "a" * 16, "seq": 1, "t": NOW, "mono": 1, "rx": NOW}
+    digest = {"period_s", "samples", "first_mono"}
     for field in msgspec.structs.fields(kind):
         text = str(field.type)
-        if field.name not in head and field.default is None and ("float" in text or "int" in text):
+        if field.name not in head.keys() | digest and field.default is None and ("float" in text or "int" in text):
             fields.setdefault(field.name, 1.5 if "float" in text else 2)
     return kind(**{**head, **fields})
 
