@@ -41,8 +41,8 @@ ATTEMPTS = (
     "CPU: a wait of 0 ms instead of 1 ms in nvmlEventSetWait, which kept a thread of the mock's Go runtime awake for"
     " 10 ms (66 wake-ups a second, 0.09 % of a core; in a bare C program, too): 5 wake-ups, kept",
     "CPU: links four a call, refused fields recorded by return value, records of the child in the agent's write, and"
-    " the head of records by formatting: 0.02 to 0.04 % of a core, kept",
-    "CPU: memory clock and performance state every 5 s: 0.01 %, kept",
+    " the head of records by formatting: less than the noise of a busy machine, kept",
+    "CPU: memory clock and performance state every 5 s: less than that noise, kept",
     "memory: one malloc arena and small trim threshold and top pad by mallopt: 32.0 to 30.5 MB, kept",
     "memory: MALLOC_ARENA_MAX=1 alone: no difference; a lower mmap threshold, too: no difference",
     "memory: gc.collect and gc.freeze before the fork: no difference (reference counts touch the pages all the same)",
