@@ -64,7 +64,10 @@ GPU_LIMITS: Final = _columns(metrics.GPU_LIMITS)
 
 # -- nodes: label node -------------------------------------------------------------------------------------------------
 
-NODE_UP: Final = Family("gconsole_node_up", "1 while the node's agent is connected and sends records.")
+NODE_UP: Final = Family("gconsole_node_up", "1 while the node's agent is connected; its GPUs: gconsole_node_gpus.")
+NODE_GPUS: Final = Family("gconsole_node_gpus", "Usable GPUs of a node; 0 while its driver cannot be used.")
+NODE_GPUS_EXPECTED: Final = Family("gconsole_node_gpus_expected", "GPUs of a node by its driver and its kernel.")
+NODE_GPU_FAULT: Final = Family("gconsole_node_gpu_fault", "1 for the reason why no GPU of a node can be read.")
 NODE_INFO: Final = Family("gconsole_node", "Identity of a node.", kind="info")
 HOST: Final = _columns(metrics.HOST)
 AGENT: Final = _columns(metrics.AGENT)
@@ -88,7 +91,7 @@ RANK: Final = _columns(metrics.RANK)
 # -- the console -------------------------------------------------------------------------------------------------------
 
 FINDINGS: Final = Family("gconsole_findings", "Open findings by id and severity.")
-NODES: Final = Family("gconsole_nodes", "Nodes in each state.")
+NODES: Final = Family("gconsole_nodes", "Nodes in each state of their connection, whatever the state of their GPUs.")
 RECORDING: Final = Family("gconsole_recording_bytes", "Bytes of a session in recording.", "bytes")
 BUILD: Final = Family("gconsole_build", "Version of gconsole.", kind="info")
 LEFT_OUT: Final = Family("gconsole_series_left_out", "Series dropped because of the limit per scrape.")

@@ -20,6 +20,7 @@ from ...core.control import ActiveRecording
 from ...core.store import GpuNow, NodeNow, Store
 from ...core.store.freshness import gpu_stale_ns
 from ...launch.state import JobStatus, job_statuses
+from ...monitor.coverage import NodeCoverage, coverage_of
 from ...monitor.hang import jobs_of_ranks
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
 from ...report.nodes import own_name
@@ -96,6 +97,7 @@ class MetricsSnapshot(msgspec.Struct, frozen=True):
 
     nodes: tuple[tuple[str, NodeState | None], ...]
     connected: dict[str, NodeNow]
+    coverage: dict[str, NodeCoverage]  # of connected nodes whose agent has counted the GPUs, or why it cannot
     hosts: tuple[Host, ...]
     costs: tuple[AgentCost, ...]
     gpus: tuple[GpuSnapshot, ...]
@@ -135,6 +137,11 @@ def take_snapshot(store: Store, recordings: Sequence[ActiveRecording], now_ns: i
     return MetricsSnapshot(
         nodes=tuple((now.name, now.state) for now in nodes),
         connected=connected,
+        coverage={
+            name: own
+            for name, own in coverage_of(store).items()
+            if name in connected and (name, "gpu") in store.inventories
+        },
         hosts=tuple(now.host for now in connected.values() if now.host is not None and is_young(now.host)),
         costs=tuple(now.cost for now in connected.values() if now.cost is not None and is_young(now.cost)),
         gpus=tuple(gpus),
@@ -191,6 +198,12 @@ def _of_nodes(snapshot: MetricsSnapshot) -> Families:
         f.NODE_INFO,
         [sample(1, labels(node=name, hostname=n.hostname, kernel=n.kernel, python=n.python)) for name, n in about],
     )
+    gpus = [(named[name], coverage) for name, coverage in snapshot.coverage.items()]
+    expected = [(text, coverage.gpus_expected) for text, coverage in gpus]
+    yield f.NODE_GPUS, [sample(coverage.gpus_seen, text) for text, coverage in gpus]
+    yield f.NODE_GPUS_EXPECTED, [sample(count, text) for text, count in expected if count is not None]
+    faults = [(text, coverage.gpu_fault.name) for text, coverage in gpus if coverage.gpu_fault is not None]
+    yield f.NODE_GPU_FAULT, [sample(1, f"{text},{labels(fault=name)}") for text, name in faults]
     yield from _columns(f.HOST, [(named[host.node], host) for host in snapshot.hosts])
     yield from _columns(f.AGENT, [(named[cost.node], cost) for cost in snapshot.costs])
     yield from _columns(f.CLOCK, [(named[clock.node], clock) for clock in snapshot.clocks if clock.node in named])

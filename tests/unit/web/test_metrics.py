@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 
 from gconsole.core.control import ActiveRecording
 from gconsole.core.store import Store
-from gconsole.records import Gpu, GpuInfo, Host, NodeState, Rank, RankStat
+from gconsole.records import Gpu, GpuInfo, Host, Inventory, NodeState, Rank, RankStat
 from gconsole.web.exposition import OPENMETRICS, PLAIN, labels, wanted_format
 from gconsole.web.resources.metrics import MAX_JOBS, STALE_NS, exposition, take_snapshot
 
@@ -97,6 +97,24 @@ def test_unusable_gpu_is_exported_as_down_without_other_metrics() -> None:
     found = read(store)
     assert value(found, "gconsole_gpu_up") == 0
     assert "gconsole_gpu_power_watts" not in found
+
+
+def test_node_whose_driver_is_broken_exports_no_usable_gpus_and_the_reason() -> None:
+    store = everything()
+    assert "gconsole_node_gpus" not in read(store), "its agent has not counted them"
+    store.apply([Inventory(node="node1", of="gpu", count=1, installed=2, missing=("0000:17:00.0",), rx=NOW)])
+    found = read(store)
+    assert value(found, "gconsole_node_gpus", node="node1") == 1
+    assert value(found, "gconsole_node_gpus_expected", node="node1") == 2
+    assert "gconsole_node_gpu_fault" not in found
+
+    mismatch = {"fault": "gpu_driver_mismatch", "text": "version mismatch", "try_": "reboot the node"}
+    store.apply([Inventory(node="node1", of="gpu", count=None, installed=2, rx=NOW, **mismatch)])
+    found = read(store)
+    assert value(found, "gconsole_nodes", state="ok") == value(found, "gconsole_node_up") == 1, "its connection"
+    assert value(found, "gconsole_node_gpus", node="node1") == 0
+    assert value(found, "gconsole_node_gpus_expected", node="node1") == 2
+    assert value(found, "gconsole_node_gpu_fault", node="node1", fault="gpu_driver_mismatch") == 1
 
 
 def test_gpu_whose_calls_hang_is_exported_as_down_while_its_node_reports() -> None:
