@@ -39,6 +39,8 @@ STARTS_NS: Final = 20_000_000_000
 #: Newest steps of a rank from which the duration of a step is taken.
 MOST_STEPS: Final = 9
 
+#: Classes of ranks whose job starts.
+SETS_UP: Final = ("group_setup", "import")
 #: Places that a finding names.
 MOST_PLACES: Final = 4
 
@@ -127,15 +129,22 @@ class StallWatch:
     def _finding(self, judgement: Judgement) -> FindingDraft | None:
         """The finding of an automatic diagnosis: an undecided verdict is none, unless the job stands still.
 
-        Nor is a wait for a rank that goes on, such as a checkpoint, an evaluation or a download, until it is long.
+        Nor is, until it is long, a wait for a rank that goes on (a checkpoint, an evaluation, a download), or a set-up.
         """
         verdict = judgement.verdict
         if verdict.state == "undecided" and not verdict.stalled:
             return None
         waited_s = max((state.place_s for state in judgement.view.waiting), default=0.0)
-        if verdict.state == "slow" and not verdict.culprits and waited_s < LONG_ACTIVITY * self._config.stall_s:
+        is_long = waited_s >= LONG_ACTIVITY * self._config.stall_s
+        if not is_long and ((verdict.state == "slow" and not verdict.culprits) or self._is_setting_up(judgement)):
             return None
         return verdict_finding(verdict)
+
+    def _is_setting_up(self, judgement: Judgement) -> bool:
+        """Whether a capture shows all ranks in the set-up of a job that has not trained: with light samples or not."""
+        view, job = judgement.view, judgement.view.evidence.job
+        is_setup = bool(view.states) and all(state.cls in SETS_UP for state in view.states)
+        return is_setup and not self._signs.has_trained(job.job, job.attempt)
 
     def _instead(
         self, suspicion: Suspicion, judgement: Judgement | None, draft: FindingDraft | None, entry: _Diagnosed

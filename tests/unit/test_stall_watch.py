@@ -303,6 +303,31 @@ def test_job_that_moved_data_meanwhile_is_not_a_finding():
     assert [draft.id for draft in job.watch.diagnosed([suspicion])] == []
 
 
+def test_small_messages_are_no_silence_where_a_job_sends_nothing_else():
+    job = SpinningJob()
+    for _ in range(10):
+        assert job.spin(20) == []
+        assert job.spin(10, moved_bytes=(400, 400)) == []
+    job.spin(10, moved_bytes=(900_000, 900_000))
+    assert job.spin(80, moved_bytes=(192, 192)) != [], "but keepalives are, where it sent more"
+
+
+@pytest.mark.parametrize(("slept_s", "ids"), [(31.0, []), (599.0, []), (620.0, ["external"])])
+def test_set_up_in_which_all_ranks_wait_is_a_finding_after_ten_minutes_also_without_light_samples(slept_s, ids):
+    job = WatchedJob()
+    job.run(29)
+    job.store.apply([
+        Stack(
+            **job.head(rank, t=at), capture="c1", sample=sample, status="ok", looked=at, proc_state="S",
+            syscall="futex", ctx_switches=0, thread_name="MainThread", thread_slept_s=slept_s,
+            frames=(StackFrame("main", TRAIN, 3), StackFrame("init_process_group", C10D, 900)),
+        )
+        for sample in range(20) for rank in (0, 1)
+        for at in [(job.at_s - 10) * SECOND + sample * SECOND // 2]
+    ])  # fmt: skip
+    assert [draft.id for draft in job.watch.diagnosed([Suspicion(("llama", 0), 31.0, (0, 1), "")])] == ids
+
+
 def test_longer_silences_that_ended_raise_the_limit():
     job = SpinningJob()
     job.spin(42)

@@ -77,6 +77,7 @@ class RankNow(msgspec.Struct):
     places: int = 0  # samples of its place so far
     quiet_since: int | None = None  # `t` since which its data connections are silent; None: they are not, or unknown
     longest_quiet_s: float = 0.0  # the longest silence that ended
+    was_loud: bool = False  # its data connections have moved more than `QUIET_BYTES_S`
 
 
 class RetainedEntries(Generic[K, V]):
@@ -164,6 +165,7 @@ class RankTable:
                 now.pause_s, now.longest_pause_s = past.pause_s, past.longest_pause_s
                 now.place, now.places = now.place or past.place, max(now.places, past.places)
                 now.quiet_since, now.longest_quiet_s = past.quiet_since, past.longest_quiet_s
+                now.was_loud = past.was_loud
                 self.table.touch(key, version)
 
     def disturb(self, record: Stack) -> None:
@@ -186,8 +188,9 @@ def _follow_traffic(now: RankNow, record: Place) -> None:
     if record.moved_bytes is None or before is None or record.sampled <= before.sampled:
         now.quiet_since = None
         return
-    seconds = (record.sampled - before.sampled) / 1e9
-    if record.moved_bytes <= QUIET_BYTES_S * seconds:
+    most = QUIET_BYTES_S * (record.sampled - before.sampled) / 1e9
+    now.was_loud |= record.moved_bytes > most
+    if record.moved_bytes <= (most if now.was_loud else 0):  # small messages are all that some jobs send
         now.quiet_since = now.quiet_since or before.sampled
     elif now.quiet_since is not None:
         now.longest_quiet_s = max(now.longest_quiet_s, (before.sampled - now.quiet_since) / 1e9)
