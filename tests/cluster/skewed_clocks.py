@@ -119,13 +119,13 @@ def wrong_clocks(folder: Path, errors: Mapping[str, ClockError], kernel_stamps: 
 @contextmanager
 def _agent_package(package: Path) -> Iterator[None]:
     own = agent_payload._package_dir
-    agent_payload.build.cache_clear()
+    agent_payload._built.cache_clear()
     agent_payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
     try:
         yield
     finally:
         agent_payload._package_dir = own
-        agent_payload.build.cache_clear()
+        agent_payload._built.cache_clear()
 
 
 if __name__ == "__main__":
