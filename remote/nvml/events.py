@@ -48,7 +48,8 @@ class XidListener(object):
         nvml = self._nvml
         devices = list(devices)
         try:
-            self._set = nvml.nvmlEventSetCreate()
+            if self._set is None:
+                self._set = nvml.nvmlEventSetCreate()
         except (AttributeError, nvml.NVMLError) as error:
             reason = "this binding has no events" if isinstance(error, AttributeError) else str(error)
             return {uuid: reason for uuid, _ in devices}
@@ -93,9 +94,17 @@ class XidEvents(object):
     """`gpu_event` fields of the XIDs of both sources, each XID once."""
 
     def __init__(self, devices: "Iterable[GpuIdentity]") -> None:
-        self._by_uuid = {device[1]: device for device in devices}
-        self._by_address = {parse_pci_address(device[2]): device for device in self._by_uuid.values() if device[2]}
+        self._by_uuid: "dict[str, GpuIdentity]" = {}
+        self._by_address: "dict[PciAddress | None, GpuIdentity]" = {}
         self._reported: "dict[Any, tuple[float, str]]" = {}  # (uuid or PCI address, XID): (time, source)
+        self.add(devices)
+
+    def add(self, devices: "Iterable[GpuIdentity]") -> None:
+        """Name these GPUs in the events, too."""
+        for device in devices:
+            self._by_uuid[device[1]] = device
+            if device[2]:
+                self._by_address[parse_pci_address(device[2])] = device
 
     def fold(
         self, now: float, from_kernel: "Iterable[XidLine]", from_nvml: "Iterable[tuple[str | None, int]]"

@@ -122,7 +122,8 @@ class GpuSampler(Sampler):
         self._xid_watch: XidListener = None  # type: ignore[assignment]
         self._xids: XidEvents = None  # type: ignore[assignment]
         self._kernel_log: KernelLog = None  # type: ignore[assignment]
-        self._inventory_due = 0.0
+        self._inventory_due = self._reopen_due = 0.0
+        self._unopened: list[int] = []  # indices of GPUs that the driver lists and cannot open
         self._events: list[Fields] = []  # from before the first tick
         self._inventory: Fields = {}  # the fields of its last record
         self._full_due = 0.0  # time.monotonic() of the next full read
@@ -139,9 +140,11 @@ class GpuSampler(Sampler):
             raise
         self.pcie = PcieThread(self.nvml)
         self._versions, self._no_versions = info.versions(self.nvml)
-        for index in range(total):
-            self._find(index)
-        self._watch_events()
+        self._devices = [device for device in map(self._find, range(total)) if device is not None]
+        self._xid_watch, self._xids = XidListener(self.nvml), XidEvents(())
+        self._kernel_log = KernelLog(self.context.kmsg if not self.simulated else "")
+        self.context.shared["xids"] = self._kernel_log.reason is None  # the kernel log sampler leaves them to this one
+        self._watch_events(self._devices)
 
     @property
     def driver(self) -> "str | None":
@@ -167,6 +170,8 @@ class GpuSampler(Sampler):
             self._sample_digests()
             return
         self._full_due = now + FULL_S - interval_s / 2.0  # ticks are on a grid and slightly late
+        if self._unopened and now >= self._reopen_due:
+            self._reopen(now)
         if now >= self._inventory_due:
             self._inventory_due = now + INVENTORY_S
             fields = self._count()
@@ -200,17 +205,31 @@ class GpuSampler(Sampler):
 
     # -- which GPUs there are ------------------------------------------------------------------------------------------
 
-    def _find(self, index: int) -> None:
+    def _find(self, index: int) -> "Device | None":
         nvml = self.nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid = nvml.nvmlDeviceGetUUID(handle)
         except nvml.NVMLError as error:
-            text = "the driver lists GPU %d but cannot open it: %s" % (index, error)
-            self._events.append({"index": index, "event": "lost", "severity": "error", "text": text, "try_": _LOST_TRY})
-            return
-        device = Device(self, index, uuid, handle)
-        self._devices.append(device)
+            if index not in self._unopened:
+                self._unopened.append(index)
+                text = "the driver lists GPU %d but cannot open it: %s" % (index, error)
+                event = {"index": index, "event": "lost", "severity": "error", "text": text, "try_": _LOST_TRY}
+                self._events.append(event)
+            return None
+        return Device(self, index, uuid, handle)
+
+    def _reopen(self, now: float) -> None:
+        """Try again to open the GPUs that could not be opened, which may have been reset."""
+        self._reopen_due = now + RETRY_S
+        opened = [device for device in map(self._find, tuple(self._unopened)) if device is not None]
+        for device in opened:
+            self._unopened.remove(device.index)
+            self._events.append(_back(device))
+        if opened:
+            self._devices = sorted(self._devices + opened, key=_index)  # MIG devices stay behind their GPU
+            self._watch_events(opened)
+            self._inventory_due = now
 
     def _count(self) -> "Fields":
         """`inventory` fields: the GPUs that have records, and those that the kernel lists beyond them."""
@@ -257,14 +276,11 @@ class GpuSampler(Sampler):
             return before
         return Device(self, device.index, uuid, handle, device, number)
 
-    def _watch_events(self) -> None:
-        whole = [(device.uuid, device.handle) for device in self._devices]
-        self._xid_watch = XidListener(self.nvml)
+    def _watch_events(self, devices: "list[Device]") -> None:
+        whole = [(device.uuid, device.handle) for device in devices]
         refused = {} if self.simulated else self._xid_watch.start(whole)
-        self._kernel_log = KernelLog(self.context.kmsg if not self.simulated else "")
-        self.context.shared["xids"] = self._kernel_log.reason is None  # the kernel log sampler leaves them to this one
         places = []
-        for device in self._devices:
+        for device in devices:
             bus_id = None
             try:
                 bus_id = info.bus_id(device.nvml_device)
@@ -273,7 +289,7 @@ class GpuSampler(Sampler):
             device.address = kernel_address(bus_id) if bus_id else None
             places.append((device.index, device.uuid, bus_id))
             device.event_reason = refused.get(device.uuid)
-        self._xids = XidEvents(places)
+        self._xids.add(places)
 
     # -- one GPU -------------------------------------------------------------------------------------------------------
 
@@ -392,9 +408,16 @@ class GpuSampler(Sampler):
         device.lost, device.last_info = None, None
         device.refresh_due = now
         device.reset()
-        text = "the driver reaches GPU %d again" % device.index
-        self._events.append(dict(device.name, event="back", severity="info", text=text))
+        self._events.append(_back(device))
         return True
+
+
+def _back(device: "Device") -> "Fields":
+    return dict(device.name, event="back", severity="info", text="the driver reaches GPU %d again" % device.index)
+
+
+def _index(device: "Device") -> int:
+    return device.index
 
 
 def _info_first(fact: "Fact") -> bool:

@@ -41,6 +41,24 @@ def test_gpu_that_cannot_be_opened_is_lost_and_the_others_are_sampled(watch, fun
     assert [(event.index, event.event, event.severity) for event in records.gpu_event] == [(3, "lost", "error")]
 
 
+def test_gpu_that_could_not_be_opened_is_sampled_after_its_reset(watch):
+    sampler = watch(scenarios.hgx_h100() | {"gpu3.lost": 16, "gpu3.compute.0": "77 1024"})
+    before = [sampler.tick(), sampler.tick(10.0)]
+    sampler.scenario.change(drop=("gpu3.lost",))
+    after = [sampler.tick(10.0), sampler.tick()]
+    sampler.scenario.change({"event.0": "3 8 48"})
+    [xid] = sampler.until(lambda records: records.gpu_event).gpu_event
+
+    assert [event.event for tick in before for event in tick.gpu_event] == ["lost"], "reported once"
+    assert [entry.count for tick in before for entry in tick.inventory] == [7]
+    assert [(event.index, event.event) for event in after[0].gpu_event] == [(3, "back")]
+    assert [entry.count for entry in after[0].inventory] == [8]
+    assert [info.index for info in after[0].gpu_info] == [3]
+    assert [gpu.index for gpu in after[1].gpu] == list(range(8))
+    assert [process.pid for process in after[0].gpu_process] == [77]
+    assert (xid.index, xid.xid) == (3, 48)
+
+
 def test_gpu_off_the_bus_is_lost_and_reported_again_when_back(watch):
     sampler = watch(scenarios.hgx_h100() | {"gpu3.compute.0": "77 1024"})
     sampler.tick()

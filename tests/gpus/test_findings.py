@@ -235,6 +235,15 @@ class TestBrokenGpus:
 
         assert "n1:gpu1: the GPU requires a reset" in findings_after(started, 3)["gpu_unusable"].text
 
+    def test_gpu_that_cannot_be_opened_is_lost_and_clears_after_its_reset(self, watch):
+        started = watch(scenarios.hgx_h100() | {"gpu3.lost": 999})
+        before = findings_after(started, 3)
+
+        assert {name: finding.culprits for name, finding in before.items()} == {"gpu_lost": ("n1:gpu3",)}
+        assert "the driver lists GPU 3 but cannot open it: Unknown Error" in before["gpu_lost"].text
+        started = watch(scenarios.hgx_h100() | {"gpu3.lost": 999})
+        assert findings_after(started, 12, lambda second: {"gpu3.lost": 999 if second < 3 else 0}) == {}
+
     def test_gpu_in_sysfs_that_the_driver_lacks_is_missing(self, watch, tmp_path):
         pci_devices(tmp_path, [f"0000:{0x10 + index:02x}:00.0" for index in range(8)])
         findings = findings_after(watch(scenarios.hgx_h100() | {"count": 7}), 2)
