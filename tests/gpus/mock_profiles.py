@@ -20,7 +20,16 @@ from typing import NamedTuple
 
 #: Findings about the machine on which this runs, not about its GPUs.
 OF_THE_MACHINE = frozenset(
-    {"clock_step", "console_late", "kernel_fault", "nic_down", "nic_errors", "node_rebooted", "service_fault"}
+    {
+        "clock_step",
+        "clock_unsynced",
+        "console_late",
+        "kernel_fault",
+        "nic_down",
+        "nic_errors",
+        "node_rebooted",
+        "service_fault",
+    }
 )
 LIMIT_S = 120.0
 _HOSTS = """[ssh]
