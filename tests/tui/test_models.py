@@ -8,7 +8,7 @@ from clusters import demo, pod
 from fake_cluster import SECOND, FakeCluster
 
 from gconsole.present.spans import Line
-from gconsole.records import AgentCost, GpuInfo, Inventory, NodeState, RankStat
+from gconsole.records import AgentCost, Finding, GpuInfo, Inventory, NodeState, RankStat
 from gconsole.tui.derived import JobFold
 from gconsole.tui.models.detail import gpu_detail, node_detail
 from gconsole.tui.models.finding_fold import fold_findings
@@ -17,7 +17,7 @@ from gconsole.tui.models.heat_map import HEAT_METRICS, LEVELS, heat_row, host_ro
 from gconsole.tui.models.job_ranks import JobsSummary
 from gconsole.tui.models.list_kind import Arrangement
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
-from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lines
+from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lines, verdict_lines
 from gconsole.tui.views.ranks.model import rank_rows
 
 
@@ -58,6 +58,23 @@ def test_jobs_are_unknown_where_no_node_reports():
     empty = JobsSummary()
     assert text(job_lines(empty, True, 80, reports=False)) == "jobs are unknown: no node reports"
     assert text(job_lines(empty, True, 80)) == "no jobs on these nodes"
+
+
+def test_verdict_on_a_job_that_died_before_is_shown_whole_unless_a_job_hangs_now():
+    died, hangs, slow, ended = (
+        Finding(
+            id=id, severity=severity, confidence="certain", culprits=(), victims=(), evidence=(), job=job,
+            first_seen=0, text=f"{job}: " + "many words " * 9 + "and the end",
+        )
+        for id, severity, job in (
+            ("exception", "warning", "past"), ("rank_missing", "error", "now"), ("slow", "warning", "other"),
+            ("launcher", "warning", "cancelled"),
+        )
+    )  # fmt: skip
+    assert "and the end" in text(verdict_lines([died, slow, ended], 60))
+    assert "other:" not in text(verdict_lines([died, slow, ended], 60))
+    assert "past:" not in text(verdict_lines([hangs, died], 60))
+    assert verdict_lines([slow, ended], 60) == ()
 
 
 class TestHeader:

@@ -16,6 +16,8 @@ from .node_summary import folded
 
 #: Ids of findings that are the verdict on a job.
 VERDICTS: Final = frozenset({*get_args(CrashKind), *get_args(HangKind), "job_stalled", "undecided"})
+#: Those on a job that died by itself.
+CRASHED: Final = frozenset(get_args(CrashKind)) - {"launcher"}
 #: Findings of one cause that differ in their texts, from which on they are one line.
 STORM: Final = 5
 #: Stands for the node's name where texts are compared.

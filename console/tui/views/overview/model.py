@@ -22,7 +22,7 @@ from ....records import Finding
 from ....text import format
 from ....text.cells import clean, fit, width_of
 from ....text.nodeset_fold import fold_ranks, replace_node_name
-from ...models.finding_fold import VERDICTS, FoldedFinding
+from ...models.finding_fold import CRASHED, VERDICTS, FoldedFinding
 from ...models.job_ranks import JobsSummary, JobSummary, state_spans
 from ...models.node_summary import FleetSummary, NodeSummary, folded
 
@@ -178,8 +178,12 @@ def share_bar(job: JobSummary, cells: int) -> list[Span]:
 
 
 def verdict_lines(findings: Sequence[Finding], width: int) -> tuple[Line, ...]:
-    """The verdicts on jobs that hang or died, with their whole text; none where no job does."""
+    """The verdicts on jobs that hang or died, with their whole text; none where no job does.
+
+    Without such an error, those of jobs that died before the console came, or that run again: these are warnings.
+    """
     verdicts = [finding for finding in findings if _is_verdict(finding)]
+    verdicts = verdicts or [finding for finding in findings if finding.id in CRASHED]
     shown = verdicts[:MOST_VERDICTS]
     lines = [line for finding in shown for line in _lines_of(finding, width, MOST_LINES_OF_VERDICT, finding.text)]
     if len(verdicts) > len(shown):
