@@ -39,18 +39,18 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
     FindingKind("gpu_lost", "the driver cannot reach a GPU",
         "The GPU fell off the PCIe bus (XID 79), lost power, or its driver crashed.",
         "Drain the node, reset the GPU or reboot; if it returns, have the GPU, its riser and its power checked."),
-    FindingKind("driver_broken", "the NVIDIA driver of a node cannot be used",
+    FindingKind("driver_broken", "the driver of a node's GPUs cannot be used",
         "Driver and library of different versions after an update, a driver that is not loaded, hangs or crashes, or "
         "device files that the login user may not open.",
         "Follow the finding's remedy; drain the node, then reload the driver's modules or reboot."),
     FindingKind("gpu_missing", "the kernel lists a GPU that the driver does not have",
         "The driver failed to start the GPU, or the GPU is not bound to it.",
-        "Read dmesg for the GPU's PCI address (NVRM: RmInitAdapter failed); reset or reboot, then have the "
-        "GPU checked."),
+        "Read dmesg for the GPU's PCI address (of NVIDIA: NVRM: RmInitAdapter failed); reset or reboot, then have "
+        "the GPU checked."),
     FindingKind("gpu_unusable", "the driver lists a GPU, but every call fails",
         "The GPU requires a reset, or its firmware (GSP) has stopped.",
-        "End the programs on this GPU, let gconsole close it (gconsole release NODE), and reset it "
-        "(nvidia-smi --gpu-reset -i N); or reboot the node."),
+        "End the programs on this GPU and reset it (NVIDIA: let gconsole close it with gconsole release NODE, then "
+        "nvidia-smi --gpu-reset -i N); or reboot the node."),
     FindingKind("gpu_xid", "the driver reported an XID error",
         "A fault of the application (XID 13, 31), of the hardware (48, 79, 94, 95) or of NVLink (74, 144 to 150).",
         "Take the action in the finding's text, which follows NVIDIA's XID catalogue: fix the application, reset the "
@@ -61,7 +61,7 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
         "the vendor's threshold."),
     FindingKind("gpu_remap_pending", "row remaps are pending until the GPU is reset",
         "The driver found faulty memory rows and replaces them at the next reset.",
-        "Drain the node and reset the GPU (gconsole release NODE, then nvidia-smi --gpu-reset) or reboot."),
+        "Drain the node and reset the GPU (NVIDIA: gconsole release NODE, then nvidia-smi --gpu-reset) or reboot."),
     FindingKind("gpu_throttle", "GPU clocks throttled by heat or hardware under load",
         "Blocked airflow, a failed fan or pump, a power brake signal, or a lowered power cap.",
         "Check cooling and power delivery of the node; compare the throttle reasons on the GPU's page with its peers."),
@@ -76,7 +76,7 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
         "Check the fabric manager (systemctl status nvidia-fabricmanager) and its log; reset the GPUs of the node."),
     FindingKind("gpu_settings", "persistence mode, ECC mode or power cap of a GPU differs from others of its model",
         "A node that was set up differently, or a mode that a reset or a reboot has changed.",
-        "Set it as on the others: nvidia-smi -pm, -e or -pl; a change of ECC mode needs a reset of the GPU."),
+        "Set it as on the others (NVIDIA: nvidia-smi -pm, -e or -pl); a change of ECC mode needs a reset of the GPU."),
     FindingKind("gpu_straggler", "clock or power is far from its peers under the same load",
         "A GPU with a lower power cap, a hot spot, or a weaker chip.",
         "Compare power cap, temperature and application clocks with the peers; replace the node if these are equal."),

@@ -116,7 +116,7 @@ def _psutil(agent: "Agent") -> "Result":
     return OK, agent.context.psutil.__version__, ""
 
 
-def _nvml(agent: "Agent") -> "Result":
+def _gpus(agent: "Agent") -> "Result":
     """What the GPU process reports: NVML is never called here, where a hang or a crash would end the exam."""
     deadline = time.monotonic() + NVML_S
     while "gpu_inventory" not in agent.context.shared:
@@ -134,7 +134,8 @@ def _nvml(agent: "Agent") -> "Result":
     if not gpus["count"]:
         reasons = [missing["text"] for missing in agent.missing if missing["name"].startswith("gpu")]
         return INFO, (reasons or ["no NVIDIA GPU"])[0], ""
-    return OK, "%d GPUs" % gpus["count"], ""
+    driver = " (%s, from sysfs)" % gpus["log"] if "log" in gpus else ""  # NVML's inventory has none
+    return OK, "%d GPUs%s" % (gpus["count"], driver), ""
 
 
 def _clock(agent: "Agent") -> "Result":
@@ -187,7 +188,7 @@ CHECKS = [
     ("sudo", _sudo),
     ("psutil", _psutil),
     ("py-spy", _py_spy),
-    ("nvml", _nvml),
+    ("gpus", _gpus),
     ("clock", _clock),
     ("history", _history),
     ("cache", _cache),

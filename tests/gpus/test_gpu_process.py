@@ -216,7 +216,7 @@ def test_doctor_names_the_state_of_nvml_without_calling_it(started, monkeypatch)
     monkeypatch.setattr(doctor, "NVML_S", 0.2)
     watched = started(scenarios.hgx_h100() | {"hang.nvmlInitWithFlags": 1})
     agent = SimpleNamespace(context=watched.context, missing=[])
-    check = dict(doctor.CHECKS)["nvml"]
+    check = dict(doctor.CHECKS)["gpus"]
 
     watched.agent.until_inventory(fault="gpu_hung")
     assert check(agent)[0] == "fail"

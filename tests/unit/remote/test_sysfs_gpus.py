@@ -13,6 +13,7 @@ from fake_proc import check
 
 from gconsole_remote.accelerators.devices import kfd_nodes, sysfs_gpus
 from gconsole_remote.accelerators.users import parse_fdinfo
+from gconsole_remote.agent import doctor
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.sysfs_gpus import SysfsGpuSampler
 from gconsole_remote.samplers.topology import TopologySampler
@@ -259,6 +260,21 @@ def test_gpu_without_a_driver_is_missing_or_a_fault_that_names_its_own_driver(tm
     add(tmp_path, "0000:95:00.0", AMD)
     (inventory,) = records(started(tmp_path))["inventory"]
     assert (inventory.count, inventory.missing) == (1, ("0000:95:00.0",))
+
+
+def test_doctor_names_the_driver_of_the_gpus_and_what_it_lacks(tmp_path):
+    for address, driver in (("0000:85:00.0", "amdgpu"), ("0000:86:00.0", "amdgpu"), ("0000:87:00.0", None)):
+        add(tmp_path, address, AMD | {"unique_id": ""}, driver)
+    sampler = started(tmp_path)
+    agent, check_gpus = SimpleNamespace(context=sampler.context, missing=[]), dict(doctor.CHECKS)["gpus"]
+
+    records(sampler)
+    assert check_gpus(agent) == ("fail", "2 of 3 GPUs; missing: 0000:87:00.0", "dmesg | grep amdgpu shows more")
+    (tmp_path / "sys/bus/pci/devices/0000:87:00.0/driver").symlink_to(tmp_path / "sys/bus/pci/drivers/amdgpu")
+    sampler = started(tmp_path)
+    records(sampler)
+    assert check_gpus(SimpleNamespace(context=sampler.context, missing=[])) == (
+        "ok", "3 GPUs (amdgpu, from sysfs)", "")  # fmt: skip
 
 
 def test_device_that_vanishes_is_missing(tmp_path):
