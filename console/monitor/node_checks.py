@@ -93,6 +93,7 @@ class _Facts:
         self._rank_settings = _by_node(store.rank_settings.items())
         self._processes = _by_node(store.processes.items())
         self._gpu_processes = _by_node(store.gpu_processes.items())
+        self._faults = _by_node(((record.node,), record) for record in store.endings.faults)
         self._findings: dict[str, list[Finding]] = defaultdict(list)
         for finding in store.findings.values():
             if finding.cleared_at is None:
@@ -126,6 +127,7 @@ class _Facts:
             gpu_of={on.pid: parents.get(on.uuid) or on.uuid for on in self._gpu_processes[node]},
             left_over=self._left_over(node, processes),
             clock=store.clocks.sources.get(node),
+            faults=self._faults[node],
         )  # fmt: skip
 
     def _class_of(self, name: str) -> object:
@@ -217,7 +219,7 @@ def table_json() -> JsonText:
     """`{"schema": "gconsole.check_table/1", "checks": [...]}`: every check."""
     checks = [
         {"id": check.id, "what": check.what, "source": check.source, "limit": check.limit, "severity": check.severity,
-         "owner": check.owner}
+         "owner": check.owner, "remedy": check.remedy}
         for check in CHECKS
     ]  # fmt: skip
     return pretty({"schema": "gconsole.check_table/1", "checks": checks})

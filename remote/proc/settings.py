@@ -113,6 +113,7 @@ def _iommu(sys: str) -> "Iterator[Setting]":
 def _pci(sys: str) -> "Iterator[Setting]":
     """Devices by class, links of NVMe and network controllers, and access control of the ports of PCIe switches."""
     counts: "dict[str, int]" = {}
+    kinds: "dict[tuple[str | None, str | None], dict[str, str | None]]" = {}  # by product: drivers by address
     links, ports, redirecting = [], 0, []
     root = sys + "/bus/pci/devices"
     for address in listed(root):
@@ -122,6 +123,11 @@ def _pci(sys: str) -> "Iterator[Setting]":
                 "0x0207": "network"}.get(kind)  # fmt: skip
         if word and not os.path.lexists(folder + "/physfn"):  # virtual functions come and go
             counts[word] = counts.get(word, 0) + 1
+            product = read_text(folder + "/vendor"), read_text(folder + "/device")
+            driver = folder + "/driver"
+            if None not in product:
+                name = os.path.basename(os.path.realpath(driver)) if os.path.lexists(driver) else None
+                kinds.setdefault(product, {})[address] = name
             if word in ("nvme", "network"):
                 links.append((address, folder))
         if kind == "0x0604":
@@ -131,6 +137,11 @@ def _pci(sys: str) -> "Iterator[Setting]":
                 redirecting += [address] if redirects else []
     for word in sorted(counts):
         yield "pci_devices", word, "%d" % counts[word]
+    for devices in kinds.values():
+        drivers = sorted(driver for driver in devices.values() if driver)
+        for address in sorted(devices) if drivers else ():
+            if devices[address] is None:  # a product that nothing on the node uses needs no driver
+                yield "pci_no_driver", address, "%s on %d of its kind" % (drivers[0], len(drivers))
     for address, folder in links[:MOST]:
         above = os.path.dirname(os.path.realpath(folder))
         now, most = read_number(folder + "/current_link_width"), read_number(folder + "/max_link_width")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from gconsole.core.store import Store
-from gconsole.monitor.node_checks import check_nodes, exit_code, to_json, to_text
-from gconsole.records import Failure, Finding, Gpu, GpuInfo, GpuProcess, Host, Inventory, Node, NodeState
+from gconsole.monitor.node_checks import check_nodes, exit_code, table_json, to_json, to_text
+from gconsole.records import Failure, Finding, Gpu, GpuInfo, GpuProcess, Host, Inventory, Log, Node, NodeState
 
 GIB = 1 << 30
 
@@ -54,6 +54,17 @@ def test_node_that_connected_late_is_unknown_where_it_was_watched_too_briefly():
 
     assert (state_of(store, "n1", "kernel_log"), state_of(store, "n1", "reboot")) == ("pass", "pass")
     assert (state_of(store, "n2", "kernel_log"), state_of(store, "n2", "reboot")) == ("pass", "unknown")
+
+
+def test_fault_since_the_boot_is_of_its_node_and_the_table_has_the_remedies():
+    late = Host(node="n1", uptime_s=86_400.0)
+    late.t = 1_790_000_000 * 10**9
+    fault = Log(node="n1", source="kernel", fault="disk", text="nvme0: I/O error", at=late.t - 7200 * 10**9)
+    store = a_store(*a_node("n1"), *a_node("n2"), late, fault, *[Host(node="n2", uptime_s=86_400.0)] * 10, late)
+
+    assert state_of(store, "n1", "kernel_since_boot") == "fail"
+    assert state_of(store, "n2", "kernel_since_boot") == "pass"
+    assert all(check["remedy"] for check in json.loads(table_json())["checks"])
 
 
 def test_cleared_finding_fails_no_check():

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from ...records import Capacity, ClockSource, Finding, Gpu, GpuInfo, Host, Inventory, Nic, Node, RankSetting
+from ...records import Capacity, ClockSource, Finding, Gpu, GpuInfo, Host, Inventory, Log, Nic, Node, RankSetting
 from ..finding import FINDINGS
 
 #: pass: within its limit. fail: beyond it. unknown: the node did not report what the check needs. absent: the node
@@ -62,6 +62,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     gpu_of: Mapping[int, str] = msgspec.field(default_factory=dict)  # uuid of the GPU that a process is on
     left_over: Mapping[str, str] = msgspec.field(default_factory=dict)  # process of an ended job: its GPUs
     clock: ClockSource | None = None
+    faults: Sequence[Log] = ()  # in the kernel log of the node, the newest last
 
     def lacks(self, name: str) -> str | None:
         """Why the node has no such source; None if it has."""

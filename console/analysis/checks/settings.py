@@ -21,9 +21,13 @@ _FAST_GBITS: Final = 100.0
 _SELF_GOVERNED: Final = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
 _BOOTS_IN_A_DAY: Final = 4
 #: Judged by a check of their own, or different on every node.
-_NOT_COMPARED: Final = frozenset({"service", "memory_errors", "boots_in_a_day", "pci_width", "nic_rate", "nic_pkey"})
+_NOT_COMPARED: Final = frozenset(
+    {"service", "memory_errors", "boots_in_a_day", "pci_width", "nic_rate", "nic_pkey", "pci_no_driver"}
+)
 #: Nodes of a class from which on a majority says something, and differences that are listed.
 _LEAST_NODES, _MOST_LISTED = 3, 8
+_DEVICES: Final = {"gpu": "GPUs", "accelerator": "accelerators", "network": "network controllers",
+                   "nvme": "NVMe controllers"}  # fmt: skip
 _WIDTH = re.compile(r"x([0-9]{1,3}) of x([0-9]{1,3})\Z")
 _GBITS = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec")
 
@@ -68,16 +72,52 @@ def _is_needed(unit: str, facts: NodeFacts) -> bool:
 
 
 def _gpudirect(facts: NodeFacts) -> Measured | Absent:
-    loaded = {subject for (name, subject), value in facts.settings.items() if name == "module" and value != "absent"}
-    if "nvidia" not in loaded:
-        return Absent("no NVIDIA driver module")
-    if not any((gbits(rate) or 0.0) >= _FAST_GBITS for rate in facts.settings_of("nic_rate").values()):
-        return Absent(f"no RDMA port of {number(_FAST_GBITS)} Gb/s")
+    loaded = _modules(facts)
+    if isinstance(loaded, Absent):
+        return loaded
     if "efa" in loaded or loaded & {"nvidia_peermem", "nv_peer_mem"} or facts.setting("nvidia_modules") == "open":
         return []
     if facts.setting("nvidia_modules") is None:
         return None
     return ["nvidia_peermem is not loaded, and the proprietary driver modules offer no DMA-BUF"]
+
+
+def _modules(facts: NodeFacts) -> set[str] | Absent:
+    """Loaded modules of a node where network ports may reach the memory of NVIDIA GPUs."""
+    loaded = {subject for subject, value in facts.settings_of("module").items() if value != "absent"}
+    if "nvidia" not in loaded:
+        return Absent("no NVIDIA driver module")
+    if not any((gbits(rate) or 0.0) >= _FAST_GBITS for rate in facts.settings_of("nic_rate").values()):
+        return Absent(f"no RDMA port of {number(_FAST_GBITS)} Gb/s")
+    return loaded
+
+
+def _iommu(facts: NodeFacts) -> Measured | Absent:
+    if facts.setting("virtual_machine") == "yes":
+        return Absent("a virtual machine, whose host decides")
+    if facts.about is not None and facts.about.arch != "x86_64":
+        return Absent(f"not judged on {facts.about.arch}")
+    loaded, value = _modules(facts), facts.setting("iommu")
+    if isinstance(loaded, Absent):
+        return loaded
+    if value is None:
+        return None
+    types = value.split(", ")
+    return [f"IOMMU of type {value}"] if "identity" not in types and any(it.startswith("DMA") for it in types) else []
+
+
+def _pci_devices(facts: NodeFacts) -> Measured:
+    if not facts.settings:
+        return None
+    words, counts = [], facts.settings_of("pci_devices")
+    for word, name in _DEVICES.items():
+        usual, count = facts.usual.get(("pci_devices", word)), counts.get(word, "0")
+        if not facts.gpus or usual is None or not (count.isdigit() and usual.value.isdigit()):
+            continue  # nodes without GPUs have many roles
+        if int(count) < int(usual.value):
+            words.append(f"{count} {name}, {usual.value} on {usual.count} of {usual.nodes} nodes of its class")
+    without = facts.settings_of("pci_no_driver")
+    return words + [f"{address} has no driver, {others}" for address, others in sorted(without.items())]
 
 
 def _access_control(facts: NodeFacts) -> Measured | Absent:
@@ -185,6 +225,12 @@ CHECKS: Final[tuple[NodeCheck, ...]] = (
     _check("pcie_acs", "traffic between GPUs and network ports stays in their PCIe switch", "/sys/bus/pci (root only)",
            "no redirects on a machine that is not virtual", "Disable ACS in the firmware or with setpci on the ports "
            "of the switches, unless virtual machines use the devices.", measure=_access_control, needs="gpu"),
+    _check("iommu", "addresses between GPUs and network ports are not translated", "/sys/kernel/iommu_groups",
+           "off or pass-through, beside RDMA ports on x86-64", "Boot with iommu=pt, as NVIDIA asks for GPUDirect RDMA "
+           "and NCCL, unless virtual machines use the devices.", severity="info", measure=_iommu, needs="gpu"),
+    _check("pci_devices", "GPUs, network and NVMe controllers on the PCI bus", "/sys/bus/pci",
+           "as many as on the class; with a driver, if others of their kind have one", "Compare lspci -k with another "
+           "node of the class; see dmesg for the address; reboot, or reseat the device.", measure=_pci_devices),
     _check("cpu_governor", "frequency governor of the CPUs", "/sys/devices/system/cpu", "not the lowest frequency",
            "cpupower frequency-set -g performance.", measure=_governor),
     _check("pcie_width", "PCIe lanes of network and NVMe controllers", "/sys/bus/pci", "what device and slot have",

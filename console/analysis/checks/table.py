@@ -8,7 +8,7 @@ from typing import Final
 from ...records import Gpu, GpuInfo
 from ...text.format import number, size
 from ..health.conditions import conditions
-from . import resources, settings
+from . import resources, settings, since_boot
 from .result import CheckResult, Measured, NodeCheck, NodeFacts
 
 #: Memory of a GPU that a driver context may hold without a process, and that of a node that must be available.
@@ -157,6 +157,7 @@ CHECKS: Final[tuple[NodeCheck, ...]] = (
          measure=_load, own_remedy="Find processes that are left over; lower the number of data loader workers."),
     _gpu("clock_step", "steps of the clock", "clocks of each tick", "none", "clock_step", severity="warning",
          needs="node", watch_s=2),
+    *since_boot.CHECKS,
     *settings.CHECKS,
     *resources.CHECKS,
     _gpu("agent", "the agent could read the node", "agent", "no error", "agent_error", severity="warning",

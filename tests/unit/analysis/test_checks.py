@@ -17,6 +17,7 @@ from gconsole.records import (
     GpuInfo,
     Host,
     Inventory,
+    Log,
     Missing,
     Nic,
     Node,
@@ -25,6 +26,7 @@ from gconsole.records import (
 )
 
 GIB = 1 << 30
+SECOND, DAY_S, NOW = 10**9, 86_400.0, 1_790_000_000 * 10**9
 #: Health findings that fail no check: of a job or the console, not of a node; and heat, which a check measures itself.
 WITHOUT_CHECK = {"launcher_waits", "gpu_memory_imbalance", "console_late", "gateway_lost", "gpu_hot", "records_missing"}
 
@@ -35,7 +37,8 @@ SETTINGS = {
     ("nvidia_modules", ""): "proprietary", ("virtual_machine", ""): "no", ("acs", ""): "no redirects",
     ("governor", ""): "performance", ("cpu_driver", ""): "acpi-cpufreq", ("pci_width", "0000:18:00.0"): "x16 of x16",
     ("memory_errors", "mc0"): "0", ("boots_in_a_day", ""): "1", ("nic_rate", "mlx5_0/1"): "400 Gb/sec (4X NDR)",
-    ("nic_pkey", "mlx5_0/1"): "0xffff", ("sysctl", "vm.swappiness"): "60",
+    ("nic_pkey", "mlx5_0/1"): "0xffff", ("sysctl", "vm.swappiness"): "60", ("iommu", ""): "identity, DMA-FQ",
+    ("pci_devices", "gpu"): "2", ("pci_devices", "network"): "4", ("pci_devices", "nvme"): "8",
 }  # fmt: skip
 CAPACITIES = [
     Capacity(type="file_system", path="/", fstype="ext4", source="/dev/sda1", is_writable=True, was_writable=True,
@@ -69,7 +72,8 @@ def facts(**fields):
     other = (msgspec.structs.replace(info, index=1, uuid="b"), msgspec.structs.replace(gpu, index=1, uuid="b"))
     node = Node(hostname="n1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0, pid=1, cpus=8,
                 mem_total_bytes=64 * GIB, sample_interval_ms=1000)  # fmt: skip
-    host = Host(mem_available_bytes=32 * GIB, mem_stall_pct=0.0, load_1m=8.0)
+    host = Host(mem_available_bytes=32 * GIB, mem_stall_pct=0.0, load_1m=8.0, uptime_s=DAY_S)
+    host.t = NOW
     healthy = {
         "about": node, "host": host, "gpus": [(info, gpu), other], "nics": [Nic(device="eth0", port=0, state="up")],
         "inventory": {"gpu": Inventory(of="gpu", count=2)}, "occupied": frozenset({"a", "b"}), "watched_s": 60.0,
@@ -93,6 +97,11 @@ def capacity(path, **fields):
 
 def a_finding(id, text):
     return Finding(id=id, severity="warning", confidence="certain", culprits=("n1",), text=text, first_seen=1)
+
+
+def a_fault(name, age_s, text="something is broken", **fields):
+    """A message of the kernel log of that age."""
+    return Log(source="kernel", severity="error", fault=name, text=text, at=NOW - int(age_s * SECOND), **fields)
 
 
 def states(of):
@@ -143,6 +152,7 @@ def test_open_finding_of_a_check_fails_it_with_its_text_and_remedy(check):
     (changed(temp_c=93.0), "gpu_temperature", "gpu1 93 °C"),
     (changed(mem_temp_c=110.0), "gpu_temperature", "memory 110 °C"),
     (facts(occupied=frozenset({"a"})), "gpu_memory_held", "gpu1 40.0 GiB held by no process"),
+    (facts(occupied=frozenset({"a"})), "gpu_busy_without_process", "gpu1 97 % busy without a process"),
     (facts(host=Host(mem_available_bytes=GIB)), "memory", "1.0 GiB of 64.0 GiB available"),
     (facts(host=Host(mem_stall_pct=30.0)), "memory_pressure", "30 % of the last 10 s"),
     (facts(host=Host(load_1m=17.0)), "load", "load 17 on 8 CPUs"),
@@ -218,6 +228,13 @@ def test_source_that_the_agent_cannot_read_is_unknown_with_the_reason():
     (setting("nic_pkey", "0x7fff", "mlx5_0/1"), "ib_pkey", "0x7fff at index 0"),
     (setting("nic_rate", "200 Gb/sec (4X HDR)", "mlx5_0/1"), "nic_rate", "400 Gb/sec (4X NDR) on 8 of 8 nodes"),
     (facts(clock=ClockSource(daemon="chrony", synced=False, text="no source")), "clock_sync", "chrony is not"),
+    (setting("iommu", "DMA, DMA-FQ"), "iommu", "IOMMU of type DMA, DMA-FQ"),
+    (setting("pci_devices", "7", "nvme"), "pci_devices", "7 NVMe controllers, 8 on 8 of 8 nodes of its class"),
+    (facts(settings={key: value for key, value in SETTINGS.items() if key[1] != "network"}), "pci_devices",
+     "0 network controllers, 4 on 8 of 8"),
+    (setting("pci_no_driver", "mlx5_core on 7 of its kind", "0000:18:00.0"), "pci_devices",
+     "0000:18:00.0 has no driver, mlx5_core on 7 of its kind"),
+    (facts(host=Host(uptime_s=90.0)), "uptime", "booted 1 min 30 s ago"),
     (setting("sysctl", "1", "vm.swappiness"), "settings_differ", "sysctl vm.swappiness: 1, 60 on 8 of 8 nodes"),
     (changed(remapped_rows_corrected=400, remapped_rows_uncorrected=60), "gpu_remap_limit", "460 of 512 rows"),
     (facts(left_over={"rank 3 of train (pid 9, a zombie)": "gpu1"}), "gpu_left_over", "a zombie) holds gpu1"),
@@ -266,6 +283,55 @@ def test_broken_setting_or_resource_fails_its_check_alone(of, id, words):
 ])  # fmt: skip
 def test_what_is_meant_or_harmless_fails_no_check(of):
     assert failed(of) == {}
+
+
+@pytest.mark.parametrize("name", [
+    "xid", "sxid", "nic", "pcie_uncorrected", "machine_check", "hung_task", "oom_kill", "nfs", "disk", "thermal",
+    "file_system", "ecc_uncorrected", "lockup", "gpu_driver",
+])  # fmt: skip
+def test_fault_since_the_boot_is_shown_after_the_hour_and_is_no_reason_to_fail(name):
+    old = [a_fault(name, 3 * 3600), a_fault(name, 2 * 3600, "it is broken again"), a_fault(name, 7200, is_over=True)]
+    (result,) = [result for result in run_checks(facts(faults=old)) if result.state == "fail"]
+
+    assert (result.id, result.severity) == ("kernel_since_boot", "info")
+    assert "(2 messages, the last at 2026-09-21T" in result.text
+    assert result.text.endswith("Z): it is broken again") and result.remedy
+
+
+@pytest.mark.parametrize("fault", [
+    a_fault("machine_check", 60),  # a finding is about it
+    a_fault("machine_check", DAY_S + 3600),  # of an earlier boot
+    a_fault("machine_check_corrected", 7200), a_fault("segfault", 7200), a_fault("nfs", 7200, is_over=True),
+    a_fault("link", 7200), a_fault(None, 7200),
+])  # fmt: skip
+def test_new_earlier_corrected_and_harmless_messages_are_not_shown_as_faults_since_the_boot(fault):
+    assert failed(facts(faults=[fault])) == {}
+
+
+def test_heat_is_shown_at_once_and_a_message_that_a_later_agent_reports_again_counts_once():
+    faults = [a_fault("thermal", 60, subject="CPU3"), a_fault("thermal", 60, subject="CPU3")]
+
+    assert "too hot (1 message," in failed(facts(faults=faults))["kernel_since_boot"]
+    assert states(facts(host=None, faults=faults))["kernel_since_boot"] == "unknown"
+
+
+@pytest.mark.parametrize(("of", "id"), [
+    (setting("virtual_machine", "yes"), "iommu"),
+    (facts(about=msgspec.structs.replace(facts().about, arch="aarch64")), "iommu"),
+    (setting("nic_rate", "25 Gb/sec (1X EDR)", "mlx5_0/1"), "iommu"),
+])  # fmt: skip
+def test_iommu_is_judged_on_machines_where_network_ports_reach_gpus(of, id):
+    assert states(of)[id] == "absent"
+
+
+def test_number_of_devices_is_judged_on_nodes_with_gpus_and_unknown_without_settings():
+    fewer = SETTINGS | {("pci_devices", "nvme"): "1"}
+
+    assert (
+        states(facts(settings=fewer, gpus=[], inventory={"gpu": Inventory(of="gpu", count=0)}))["pci_devices"] == "pass"
+    )
+    assert states(facts(settings=SETTINGS | {("pci_devices", "nvme"): "9"}))["pci_devices"] == "pass"
+    assert states(facts(settings={}))["pci_devices"] == "unknown"
 
 
 def test_majority_is_of_the_class_and_of_at_least_three_nodes():

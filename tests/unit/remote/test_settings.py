@@ -87,6 +87,23 @@ def test_settings_of_a_node_are_read_with_their_subjects(node):
     assert found["memory_errors", "mc0"] == "3"
 
 
+def test_device_without_a_driver_is_reported_if_others_of_its_kind_have_one(tmp_path):
+    drivers = {"17": "mlx5_core", "18": None, "19": "mlx5_core", "20": None, "21": "nvme"}
+    products = {"17": "0x1021", "18": "0x1021", "19": "0x1021", "20": "0x1522", "21": "0xa80a"}
+    for bus, driver in drivers.items():
+        folder = f"sys/bus/pci/devices/0000:{bus}:00.0/"
+        kind = "0x010802" if driver == "nvme" else "0x020000"
+        write(tmp_path, {folder + "class": kind, folder + "vendor": "0x15b3", folder + "device": products[bus],
+                         f"sys/bus/pci/drivers/{driver}": None})  # fmt: skip
+        if driver is not None:
+            (tmp_path / folder / "driver").symlink_to(tmp_path / f"sys/bus/pci/drivers/{driver}")
+    found = read(tmp_path)
+
+    assert {subject: value for (name, subject), value in found.items() if name == "pci_no_driver"} == {
+        "0000:18:00.0": "mlx5_core on 2 of its kind"}  # fmt: skip
+    assert (found["pci_devices", "network"], found["pci_devices", "nvme"]) == ("4", "1")
+
+
 def test_unit_is_active_by_its_cgroup_and_enabled_by_its_link(node):
     found = read(node)
 
