@@ -161,19 +161,24 @@ def place_and_path(frames: "tuple[Frame, ...]") -> "tuple[tuple[Frame, ...], tup
 class SamplingEffect(object):
     """Whether a job is slower in the seconds in which its stacks are read, by how often its main thread waits.
 
-    A step waits a certain number of times; seconds with and without a sample of one rank alternate.
+    A step waits a certain number of times; seconds with a sample of one rank are between seconds without. A job whose
+    pace differs from second to second, as where steps take seconds, is not judged: its samples may fall on the same
+    part of each step.
     """
 
     #: Seconds with a sample before it is judged, and those that are kept.
     LEAST, MOST = 30, 90
     #: Waits per second from which they measure the pace of a job.
     LEAST_RATE = 5.0
-    #: Share of the time that sampling may cost; and of sampled seconds that must be slower than those around them.
-    LIMIT, AGREEING = 0.01, 0.75
+    #: Seconds without a sample before one in which the pace is steady, and share by which it may differ from its mean.
+    STEADY, UNEVEN = 3, 0.25
+    #: Share of the time that sampling may cost; and of sampled seconds that must be slower than those around them: all
+    #: of a long run are judged again and again.
+    LIMIT, AGREEING = 0.01, 0.9
 
     def __init__(self) -> None:
         self._last: "dict[ProcessKey, tuple[float, int]]" = {}
-        self._quiet: "dict[ProcessKey, float]" = {}  # rate in the newest second without a sample
+        self._quiet: "dict[ProcessKey, Deque[float]]" = {}  # rates in the seconds since the last sample
         self._pending: "dict[ProcessKey, tuple[float, float]]" = {}  # (rate before, rate in) the sampled second
         self._ratios: "Deque[float]" = deque(maxlen=self.MOST)
         self._seconds = self._sampled = 0
@@ -191,14 +196,19 @@ class SamplingEffect(object):
         self._sampled += sampled
         pending = self._pending.pop(key, None)
         if sampled:
-            if key in self._quiet:
-                self._pending[key] = (self._quiet[key], rate)
+            quiet = self._quiet.pop(key, None)
+            if quiet is not None and self._is_steady(quiet):
+                self._pending[key] = (quiet[-1], rate)
             return
         if pending is not None:
             around = (pending[0] + rate) / 2.0
             if around >= self.LEAST_RATE:
                 self._ratios.append(pending[1] / around)
-        self._quiet[key] = rate
+        self._quiet.setdefault(key, deque(maxlen=2 * self.STEADY)).append(rate)
+
+    def _is_steady(self, rates: "Deque[float]") -> bool:
+        mean = sum(rates) / len(rates)
+        return len(rates) >= self.STEADY and max(abs(rate - mean) for rate in rates) <= self.UNEVEN * mean
 
     def retain(self, keys: "dict[ProcessKey, RankRef]") -> None:
         """Forget all other ranks."""

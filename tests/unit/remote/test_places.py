@@ -1,5 +1,6 @@
 """Light stack samples of real processes by the real py-spy: where the main thread is, and since when."""
 
+import random
 import subprocess
 import sys
 import time
@@ -206,6 +207,20 @@ def test_sampling_that_slows_a_job_is_noticed():
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.5])
 def test_sampling_that_costs_nothing_is_not(noise):
     assert effect(0.0, noise) is None
+
+
+@pytest.mark.parametrize("step_s", [1.3, 2.0, 3.0, 4.0, 5.0, 7.5])
+@pytest.mark.parametrize("every", [5, 10])
+def test_sampling_of_a_job_whose_steps_take_seconds_costs_nothing(step_s, every):
+    for seed in range(10):
+        chance, made, waits, ends = random.Random(seed), SamplingEffect(), 0, seed / 10.0
+        for second in range(3600):
+            waits += chance.randint(0, 4)
+            while ends < second + 1:
+                waits += chance.randint(20, 60)  # it exchanges gradients
+                ends += step_s * chance.uniform(0.98, 1.02)
+            made.add((1, 1), float(second), waits, second % every == 0)
+            assert made.lost() is None, second
 
 
 def test_effect_is_unknown_after_few_samples_and_for_jobs_that_rarely_wait():
