@@ -15,7 +15,7 @@ from rig import Node, Rig
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_namespaces")]
 #: Of the machine that the nodes share, which other tests load.
-OF_THE_MACHINE = {"load", "memory", "memory_pressure", "disk_space", "disk_inodes"}
+OF_THE_MACHINE = {"load", "memory", "memory_pressure", "disk_space", "disk_inodes", "kernel_since_boot", "uptime"}
 RANK = "import time\nwhile True: time.sleep(0.1)\n"
 
 
