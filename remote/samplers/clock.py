@@ -134,7 +134,7 @@ _MAX_PPM = 1000.0
 _FLOAT_NS = 0 if hasattr(time, "clock_gettime_ns") else 256
 _NAMES = {"no_library": "gpu_clock_no_cuda", "no_gpu": "gpu_clock_none", "failed": "gpu_clock_failed"}
 _TRIES = {
-    "no_library": "install the NVIDIA driver if the node has GPUs, or leave [clock] gpu_clock off",
+    "no_library": "leave [clock] gpu_clock off on nodes without the driver of NVIDIA GPUs: it reads their timers only",
     "no_gpu": "leave [clock] gpu_clock off on such nodes",
     "failed": "run nvidia-smi on the node for details",
 }
