@@ -148,7 +148,8 @@ def test_quit_asks_during_a_recording_then_leaves_nothing(tmp_path: Path):
 
 
 def test_closed_terminal_ends_it(tmp_path: Path):
-    (tmp_path / "hosts.toml").write_text('[cluster]\nname = "c"\n[[nodes]]\nhosts = "a"\naddress = "127.0.0.1:9"\n')
+    node = '[[nodes]]\nhosts = "a"\naddress = "127.0.0.1"\nport = 9\n'
+    (tmp_path / "hosts.toml").write_text(f'[cluster]\nname = "c"\n{node}')
     terminal = LineTerminal(tmp_path, str(tmp_path / "hosts.toml"))
     try:
         terminal.until("help lists", since=0)
