@@ -43,7 +43,7 @@ class Inventory(Record, tag="inventory", kw_only=True):
     of: Literal["gpu", "link", "nic"]  # the kind of record that is counted
     count: Count | None = None  # devices that have records, also lost ones; None if unknown
     installed: Count | None = None  # gpu: NVIDIA GPUs that the kernel lists; None if not readable
-    missing: tuple[str, ...] = ()  # gpu: PCI addresses of GPUs that the kernel lists and the driver lacks
+    missing: tuple[str, ...] = ()  # gpu: PCI addresses of those that the driver lacks; "index 3": cannot be opened
     fault: str | None = None  # stable name of the reason for which none can be read; None without one
     text: str = ""  # that state, in words
     try_: str = ""  # the remedy, or ""

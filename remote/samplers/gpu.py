@@ -237,7 +237,9 @@ class GpuSampler(Sampler):
         fields: Fields = {"of": "gpu", "count": len(gpus)}
         if not self.simulated:
             present = {device.address for device in gpus}
-            fields["installed"], fields["missing"] = inventory.missing_gpus(self.context, present)
+            fields["installed"], missing = inventory.missing_gpus(self.context, present)
+            # one that cannot be opened counts where sysfs does not list it, too
+            fields["missing"] = missing + ["index %d" % index for index in sorted(self._unopened)[len(missing) :]]
         return fields
 
     def absence(self, error: "Unavailable") -> "list[Fact]":

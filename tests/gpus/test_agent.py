@@ -88,6 +88,14 @@ def test_driver_version_mismatch_is_listed_as_a_missing_capability(batch):
     assert "reboot" in missing["try"]
 
 
+def test_gpu_that_cannot_be_opened_counts_as_expected(batch):
+    report, _records = batch(scenarios.hgx_h100() | {"gpu3.lost": 999}, code=1)
+
+    assert [finding["id"] for finding in report["findings"]] == ["gpu_lost"]
+    (node,) = report["nodes"]
+    assert (node["gpus_seen"], node["gpus_expected"]) == (7, 8)
+
+
 def test_release_makes_the_agents_of_another_console_close_their_gpus(tmp_path):
     folder()
     scenario = Scenario(tmp_path / "scenario", scenarios.hgx_h100())

@@ -50,9 +50,9 @@ def test_gpu_that_could_not_be_opened_is_sampled_after_its_reset(watch):
     [xid] = sampler.until(lambda records: records.gpu_event).gpu_event
 
     assert [event.event for tick in before for event in tick.gpu_event] == ["lost"], "reported once"
-    assert [entry.count for tick in before for entry in tick.inventory] == [7]
+    assert [(entry.count, entry.missing) for tick in before for entry in tick.inventory] == [(7, ("index 3",))]
     assert [(event.index, event.event) for event in after[0].gpu_event] == [(3, "back")]
-    assert [entry.count for entry in after[0].inventory] == [8]
+    assert [(entry.count, entry.missing) for entry in after[0].inventory] == [(8, ())]
     assert [info.index for info in after[0].gpu_info] == [3]
     assert [gpu.index for gpu in after[1].gpu] == list(range(8))
     assert [process.pid for process in after[0].gpu_process] == [77]
