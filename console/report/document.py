@@ -243,7 +243,7 @@ def _head(report: Report) -> str:
     sim = "  SIM" if report.simulated else ""
     ranks = plural(len(report.ranks), "rank")
     watched = duration(report.ended_at_ns - report.started_at_ns)
-    return f"{report.cluster}{sim}  {ok}/{len(report.nodes)} nodes ok  {ranks}  watched {watched}"
+    return f"{report.cluster}{sim}  {ok}/{len(report.nodes)} nodes connected  {ranks}  watched {watched}"
 
 
 def _job_lines(report: Report) -> list[str]:

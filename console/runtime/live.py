@@ -282,7 +282,7 @@ class AsyncFleet:
         store = self._console.store
         reached = sum(_is_connected(now.state) for now in store.nodes.values())
         counts = f"{plural(len(store.ranks), 'rank')}, {plural(len(store.gpus), 'GPU')}"
-        return f"{self.config.cluster}: {reached}/{len(store.nodes)} nodes ok, {counts}"
+        return f"{self.config.cluster}: {reached}/{len(store.nodes)} nodes connected, {counts}"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.describe()}>"

@@ -26,7 +26,7 @@ def test_metrics_go_to_stdout_as_json_lines_and_the_summary_to_stderr(hosts: Pat
     assert {line["kind"] for line in lines} == {"gpu", "gpu_link", "host"}  # NVLinks belong to GPUs
     assert {line["node"] for line in lines} == {f"node{number}" for number in range(1, 5)}
     assert all(line["simulated"] for line in lines if line["kind"] == "gpu")
-    assert "4/4 nodes ok" in run.stderr
+    assert "4/4 nodes connected" in run.stderr
     assert len(run.report["gpus"]) == 8
 
 

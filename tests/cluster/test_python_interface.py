@@ -174,7 +174,7 @@ async def test_model_context_protocol_on_live_nodes_names_the_blocking_rank(host
         return result.content[0].text
 
     async with Client(server) as client:
-        assert "2/2 nodes ok" in await text_of(client, "status")
+        assert "2/2 nodes connected" in await text_of(client, "status")
         first = await text_of(client, "verdict")  # a stall may have been diagnosed meanwhile
         assert "call verdict with diagnose = true" in first or "undecided" in first or "rank_missing" in first
         verdict = await text_of(client, "verdict", diagnose=True)

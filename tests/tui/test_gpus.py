@@ -59,6 +59,21 @@ def with_curves() -> FakeCluster:
     return cluster
 
 
+async def test_broken_drivers_are_named_where_there_is_no_gpu():
+    names = [f"node{number:02}" for number in range(1, 15)]
+    cluster = FakeCluster(*names)
+    cluster.up()
+    for name in names:
+        cluster.finding("driver_broken", "error", f"{name}: NVML failed to start: Unknown Error", [name])
+
+    app = cluster.app()
+    async with running(app, "6", size=(120, 36)) as pilot:
+        await shows(pilot, "No GPU can be read on these nodes.")
+        text = screen(app)
+        assert "✖ node01: NVML failed to start: Unknown Error" in text
+        assert "and 2 more" in text and "No GPUs found" not in text
+
+
 class TestRows:
     def test_every_gpu_of_the_fleet_has_a_row(self):
         assert len(rows_of(pod())) == 63 * 8

@@ -152,7 +152,7 @@ class TestNodes:
     async def test_b_cycles_node_grouping_by_state_class_tag_and_none(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "n", "b")
-            await until(pilot, lambda: heads(pilot) == ["failed", "lost", "ok"])
+            await until(pilot, lambda: heads(pilot) == ["failed", "lost", "finding", "ok"])
             await pilot.press("b")
             await until(pilot, lambda: len(heads(pilot)) == 3)
             assert heads(pilot)[-1] is None, "node033 never told what it is built of"

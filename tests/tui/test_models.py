@@ -233,6 +233,13 @@ class TestNodes:
         cluster.publish(AgentCost(node="node1", sample_interval_ms=1000, hung=("host",)))
         assert "▲ node1  hung: host not responding" in nodes_of(cluster)
 
+    def test_broken_driver_is_named_in_place_of_the_sampler_that_hangs(self):
+        cluster = FakeCluster("node1")
+        cluster.up()
+        cluster.publish(AgentCost(node="node1", sample_interval_ms=1000, hung=("gpu",)))
+        cluster.finding("driver_broken", "error", "node1: nvmlInit has not returned for 8 s", ["node1"])
+        assert "▲ node1  finding: driver_broken" in nodes_of(cluster)
+
     def test_node_named_by_a_finding_is_a_warning(self):
         assert "▲ node019  finding: gpu_throttle" in nodes_of(pod())
 

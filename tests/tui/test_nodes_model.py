@@ -54,6 +54,11 @@ class TestRows:
         assert (cells["mem"], cells["read"], cells["tx"], cells["rx"]) == ("40", "3.3M", "0B", "–")
         assert (cells["kernel"], cells["tags"], cells["io_stall"]) == ("5.15.0-107-generic", "–", "–")
 
+    def test_connected_node_with_a_finding_is_not_ok(self):
+        row = next(row for row in rows_of(pod()) if row.key == "node019")
+        assert texts(row)["state"] == "▲ finding"
+        assert row.summary.word == "ok", "its connection"
+
     def test_node_that_never_connected_shows_its_failure_instead_of_metrics(self):
         row = next(row for row in rows_of(pod()) if row.key == "node033")
         assert row.note is not None and row.note.text == "auth: the key was refused"

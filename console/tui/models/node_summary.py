@@ -21,12 +21,18 @@ class NodeSummary(msgspec.Struct, frozen=True):
 
     name: str
     status: Status
-    word: str  # "ok", "stale", "connecting", "lost", …
+    word: str  # of its connection: "ok", "stale", "connecting", "lost", …
     reason: str = ""  # one phrase, e.g. "auth: the key was refused"
     try_: str = ""
     age_ns: int | None = None  # of its newest data, unless fresh
     fresh: bool = False  # data are arriving
     simulated: bool = False
+    trouble: str = ""  # of a node with fresh data: "finding", "hung"
+
+    @property
+    def health(self) -> str:
+        """ "ok" only if nothing is wrong: the trouble, or the state of the connection."""
+        return self.trouble or self.word
 
 
 class FleetSummary(msgspec.Struct, frozen=True):
@@ -78,14 +84,16 @@ def node_summary(
     if age is not None and age > STALE_PERIODS * period_ns(node):
         return NodeSummary(name, "stale", "stale", age_ns=age, simulated=simulated)
     hung = node.cost.hung if node.cost else ()
-    if hung:
+    if hung and finding != "driver_broken":  # which names the call of the driver
         names = clean(", ".join(hung))
         return NodeSummary(
             name, "warning", "ok", f"hung: {names} not responding", "check that driver or mount on the node",
-            fresh=True, simulated=simulated,
+            fresh=True, simulated=simulated, trouble="hung",
         )  # fmt: skip
     if finding:
-        return NodeSummary(name, "warning", "ok", f"finding: {clean(finding)}", fresh=True, simulated=simulated)
+        return NodeSummary(
+            name, "warning", "ok", f"finding: {clean(finding)}", fresh=True, simulated=simulated, trouble="finding"
+        )
     return NodeSummary(name, "ok", "ok", fresh=True, simulated=simulated)
 
 

@@ -67,7 +67,7 @@ async def test_tools_are_listed_as_read_only_with_a_budget(sessions: Path) -> No
 
 async def test_status_findings_verdict_stacks_and_sql_of_a_session(sessions: Path) -> None:
     async with client_of(sessions) as client:
-        assert "2/2 nodes ok" in await text_of(client, "status")
+        assert "2/2 nodes connected" in await text_of(client, "status")
         findings = await text_of(client, "findings", severity="error")
         assert "gpu_hot" in findings and "evidence: gpu.temp_c n0:gpu1 95" in findings
         assert await text_of(client, "findings", severity="warning") == "no findings"

@@ -9,8 +9,9 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
 from ....core.store import GpuKey
-from ....present.spans import GLYPHS, Line, Span, plain, state_word
+from ....present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, plain, state_word, wrapped
 from ....records import Finding, GpuEvent, Record
+from ....text.cells import clean
 from ...keymap.actions import Action, bindings, in_scope
 from ...models.detail import PageItem
 from ...models.job_ranks import JobsSummary
@@ -71,8 +72,21 @@ _NO_GPUS = (
     plain('The node page (n, Enter) shows the cause under "no gpu": no driver,', "muted"),
     plain("driver/library mismatch, or no permission.", "muted"),
 )
+#: Nodes whose driver is broken that are named where there is no GPU.
+_MOST_BROKEN = 12
 #: Lines of one curve at least, beside the text.
 _CURVE = 7
+
+
+def _broken_lines(findings: Sequence[Finding]) -> list[Line]:
+    lines = [plain("No GPU can be read on these nodes."), plain("")]
+    for finding in findings[:_MOST_BROKEN]:
+        status = SEVERITY_STATUS[finding.severity]
+        first, *rest = wrapped(clean(finding.text), 68)
+        lines += [plain(f"{GLYPHS[status]} {first}", status), *(plain(f"  {text}", status) for text in rest)]
+    if len(findings) > _MOST_BROKEN:
+        lines.append(plain(f"  and {len(findings) - _MOST_BROKEN} more", "muted"))
+    return lines
 
 
 class GpusView(PagedListView[GpuRow, GpuKey]):
@@ -110,7 +124,10 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
         return self._gpu_rows.rows(frame.fleet, frame.gpus, self._ranks[1], frame.findings, recent, frame.nodes)
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
-        """Where to find why there are none."""
+        """Why there are none, or where to find it."""
+        broken = [finding for finding in frame.findings if finding.id == "driver_broken"]
+        if broken:
+            return _broken_lines(broken)
         return _NO_GPUS if frame.settled else (plain("discovering GPUs …", "muted"),)
 
     def action_figure(self) -> None:

@@ -24,7 +24,7 @@ from ...models.node_summary import FleetSummary, NodeSummary
 from ...models.rows import PlainRow, RowState
 
 #: The words for the state of a node, the worst first.
-_BY_SEVERITY = ("failed", "lost", "stale", "connecting", "expected", "ok")
+_BY_SEVERITY = ("failed", "lost", "stale", "hung", "finding", "connecting", "expected", "ok")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def state_text(summary: NodeSummary) -> str:
     """`● ok`, `◐ stale 12 s`: glyph, word, age of the data."""
     aged = summary.status == "stale" or summary.word == "lost"
     age = f" {format.age(summary.age_ns)}" if aged and summary.age_ns is not None else ""
-    return f"{GLYPHS[summary.status]} {state_word(summary.word)}{age}"
+    return f"{GLYPHS[summary.status]} {state_word(summary.health)}{age}"
 
 
 def node_rows(fleet: FleetSummary, nodes: Mapping[str, NodeNow], gpus: GpuIndex, jobs: JobsSummary) -> list[NodeRow]:
@@ -93,12 +93,12 @@ def _reason_style(row: NodeRow, text: str) -> str:
 
 
 def _row_state(row: NodeRow) -> RowState:
-    return row.summary.status, row.summary.word
+    return row.summary.status, row.summary.health
 
 
 FIELDS: Final[dict[str, ColumnField[NodeRow]]] = keyed(
     column_field("state", "state", lambda row: row.summary, state_text, lambda row, _: row.summary.status,
-        lambda summary: state_order((summary.status, summary.word))),
+        lambda summary: state_order((summary.status, summary.health))),
     column_field("node", "node", lambda row: row.key, clean, plain_style, natural),
     *metric_columns(HOST, lambda metric, row: metric.read(row.host, row.node), fresh_style),
     column_field("gpus", "GPUs", lambda row: row.gpus, format.integer, fresh_style),
@@ -130,7 +130,7 @@ def _jobs(entry: RowInContext[NodeRow]) -> Value:
 
 def _words(entry: RowInContext[NodeRow]) -> Iterable[str]:
     row = entry.row
-    yield row.summary.word
+    yield row.summary.health
     yield clean(row.key)
     yield row.summary.reason
     yield from entry.context.tags(row.key)
@@ -145,7 +145,7 @@ def _words(entry: RowInContext[NodeRow]) -> Iterable[str]:
 
 NODES: Final[Vocabulary[RowInContext[NodeRow]]] = Vocabulary(
     (
-        state_filter(_row_state, "ok, stale, lost, failed, …; or warning, unknown"),
+        state_filter(_row_state, "ok, finding, stale, lost, failed, …; or warning, unknown"),
         FilterField("node", "word", lambda entry: clean(entry.row.key), "node name, e.g. node0[1-3]*"),
         FilterField("tag", "word", lambda entry: entry.context.tags(entry.row.key), "tag in hosts.toml"),
         FilterField("job", "text", _jobs, "part of the name of a job on it"),
@@ -174,7 +174,7 @@ def _word_severity(word: str) -> tuple[int, str]:
 
 GROUPINGS: Final[tuple[Grouping[NodeRow], ...]] = (
     NONE,
-    Grouping("state", lambda entry: entry.row.summary.word, _word_severity, is_state=True),
+    Grouping("state", lambda entry: entry.row.summary.health, _word_severity, is_state=True),
     Grouping("class", lambda entry: entry.context.class_of(entry.row.key)),
     Grouping("tag", lambda entry: entry.context.all_tags(entry.row.key)),
 )
@@ -184,7 +184,7 @@ def _object(row: NodeRow) -> dict[str, Any]:
     """The state on the screen, and the records in their own units."""
     summary = row.summary
     return {
-        "node": summary.name, "state": summary.word, "status": summary.status, "reason": summary.reason or None,
+        "node": summary.name, "state": summary.health, "status": summary.status, "reason": summary.reason or None,
         "try": summary.try_ or None, "age_ns": summary.age_ns, "simulated": summary.simulated, "tags": row.tags,
         "gpus": row.gpus, "ranks": row.ranks, "record": row.node, "host": row.host, "agent_cost": row.cost,
     }  # fmt: skip
