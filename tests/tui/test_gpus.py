@@ -74,6 +74,24 @@ async def test_broken_drivers_are_named_where_there_is_no_gpu():
         assert "and 2 more" in text and "No GPUs found" not in text
 
 
+async def test_overview_has_no_current_figures_of_gpus_whose_calls_hang():
+    cluster = FakeCluster("node1", "node2")
+    cluster.up()
+    cluster.gpus(util=[40.0] * 8)
+
+    app = cluster.app()
+    async with running(app, size=(120, 40)) as pilot:
+        await shows(pilot, "GPU util     40 % median")
+        cluster.advance(10)
+        cluster.up()  # the nodes report, their GPUs do not
+        await until(pilot, lambda: "GPU util  " not in screen(app).partition("RESOURCES")[2])
+        rows = [row for _, row in app.view._rows.values()]
+        assert [row.status for row in rows] == ["stale", "stale"]
+        cluster.gpus("node2", util=[30.0] * 8)
+        await shows(pilot, "GPU util     30 % median")
+        await until(pilot, lambda: [row.status for _, row in app.view._rows.values()] == ["stale", "ok"])
+
+
 class TestRows:
     def test_every_gpu_of_the_fleet_has_a_row(self):
         assert len(rows_of(pod())) == 63 * 8

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core.store import GpuNow, NodeNow
+from ...core.store.freshness import gpu_stale_ns
 from ...records.metrics import throttle_pct
 from ...text import format
 from .detail import PageItem
@@ -79,9 +80,12 @@ class Resource(NamedTuple):
 
 
 def resources(frame: ScreenSnapshot) -> tuple[Resource, ...]:
-    """The figures that any node with fresh data reports; nodes without fresh data do not count."""
+    """The figures that any node with fresh data reports; nodes and GPUs without fresh data do not count."""
     fresh = [node.name for node in frame.fleet.nodes if node.fresh]
-    gpus = [gpu for node in fresh for gpu in frame.gpus.of(node) if gpu.gpu is not None]
+    gpus = [
+        gpu for node in fresh for gpu in frame.gpus.of(node)
+        if gpu.gpu is not None and gpu_stale_ns(gpu, frame.nodes.get(node)) is None
+    ]  # fmt: skip
     hosts = [now for node in fresh if (now := frame.nodes.get(node)) is not None and now.host is not None]
     return tuple(row for row in (*_gpu_rows(gpus), *_host_rows(hosts)) if row is not None)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
 from textual import events
 from textual.app import ComposeResult
 
 from ....core.store import GpuKey
+from ....core.store.freshness import gpu_stale_ns
 from ....present.spans import Span
 from ....records import Finding
 from ....text.cells import clean
@@ -221,19 +223,22 @@ class OverviewView(View):
         if not frame.gpus and now and now.host:
             host = now.host.seq
         is_cell = self._cells is not None and self._cells.opened != node.name
+        gpus = frame.gpus.of(node.name)
+        is_stale = node.fresh and bool(gpus) and all(gpu_stale_ns(gpu, now) is not None for gpu in gpus)
         basis = (
             frame.gpus.version(node.name), host, self._metric.name, self._peers, node.status, node.word, node.reason,
-            is_cell,
+            is_cell, is_stale,
         )  # fmt: skip
         cached = self._rows.get(node.name)
         if cached is None or cached[0] != basis:
-            gpus = frame.gpus.of(node.name)
             if not frame.gpus:
                 row = host_row(node, now)
             elif is_cell:
                 row = HeatRow(node.name, node.status, (node_cell(node, gpus, self._metric, self._peers),))
             else:
                 row = heat_row(node, gpus, self._metric, self._peers)
+            if is_stale:
+                row = msgspec.structs.replace(row, status="stale")
             cached = self._rows[node.name] = (basis, row)
         return cached[1]
 
