@@ -91,7 +91,7 @@ def expected_gpus(gpus: Inventory | None) -> int | None:
     if gpus is None:
         return None
     if gpus.count is None:
-        return gpus.installed
+        return gpus.installed or None  # with a driver, none in sysfs is not a count
     return max(gpus.count + len(gpus.missing), 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gconsole.core.store import Store
@@ -52,6 +53,9 @@ def test_reason_and_coverage_of_a_broken_driver_are_in_the_line_of_its_node():
     assert (line.gpu_fault.name, line.gpu_fault.try_) == ("gpu_driver_mismatch", "reboot")
     assert (line.gpus_expected, line.gpus_seen) == (8, 0)
     assert "GPUs" in line.awaits
+
+    (line,) = make_report(a_store(msgspec.structs.replace(fault, installed=0))).nodes
+    assert line.gpus_expected is None, "sysfs lists none, as in some containers, and a driver is loaded"
 
 
 def test_node_has_reported_once_all_its_devices_have_or_its_driver_is_broken():
