@@ -44,6 +44,8 @@ KILL_S = 60.0
 PROVEN_S = 15.0
 #: nvidia-persistenced keeps the driver initialised, so that a start is fast.
 _PERSISTENCED = "/var/run/nvidia-persistenced/socket"
+#: Calls in which the driver starts a GPU.
+_STARTING = ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandle")
 #: Seconds between attempts to start NVML, while GPUs are known to be there, so that a repair is soon noticed.
 RETRY_FAULT_S = 8.0
 _CALL = re.compile(r"\bin (nvml[A-Z]\w+)")
@@ -92,7 +94,8 @@ class GpuProcess(Sampler):
             now = time.monotonic()
             waited = max(self._silent_s(now, 0.5), self._hung_s(now))
             if waited > SLOW_S and not self._agent.ended.is_set():
-                is_stuck = waited > STUCK_S or os.path.exists(_PERSISTENCED)
+                is_start = (self._call or "nvmlInit").startswith(_STARTING)
+                is_stuck = waited > STUCK_S or os.path.exists(_PERSISTENCED) or not is_start
                 self._post(self._fault("gpu_hung" if is_stuck else "gpu_starting", waited // 4 * 4))
             if waited > KILL_S:
                 raise self._kill("gpu_hung")

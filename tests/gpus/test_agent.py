@@ -88,6 +88,14 @@ def test_driver_version_mismatch_is_listed_as_a_missing_capability(batch):
     assert "reboot" in missing["try"]
 
 
+def test_call_that_hangs_from_the_start_is_an_error_that_names_it(batch):
+    report, _records = batch(scenarios.hgx_h100() | {"hang.nvmlDeviceGetPowerUsage": 1}, seconds=20, code=1)
+
+    assert [(finding["id"], finding["severity"]) for finding in report["findings"]] == [("driver_broken", "error")]
+    assert "nvmlDeviceGetPowerUsage of GPU 0 has not returned for" in report["findings"][0]["text"]
+    assert "persistence mode" not in report["findings"][0]["text"]
+
+
 def test_gpu_that_cannot_be_opened_counts_as_expected(batch):
     report, _records = batch(scenarios.hgx_h100() | {"gpu3.lost": 999}, code=1)
 
