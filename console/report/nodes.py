@@ -29,7 +29,7 @@ class NodeLine(msgspec.Struct):
     """One node: its state, and why it is not reached."""
 
     node: str
-    state: str  # ok, failed, lost
+    state: str  # of its connection: ok, failed, lost; its GPUs: gpu_fault, gpus_seen, gpus_expected
     error: Failure | None
     hostname: str | None
     python: str | None
