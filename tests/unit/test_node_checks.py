@@ -6,7 +6,21 @@ import pytest
 
 from gconsole.core.store import Store
 from gconsole.monitor.node_checks import check_nodes, exit_code, table_json, to_json, to_text
-from gconsole.records import Failure, Finding, Gpu, GpuInfo, GpuProcess, Host, Inventory, Log, Node, NodeState
+from gconsole.records import (
+    Failure,
+    Finding,
+    Gpu,
+    GpuInfo,
+    GpuProcess,
+    Host,
+    Inventory,
+    Log,
+    Node,
+    NodeState,
+    Process,
+    Rank,
+    RankStat,
+)
 
 GIB = 1 << 30
 
@@ -65,6 +79,31 @@ def test_fault_since_the_boot_is_of_its_node_and_the_table_has_the_remedies():
     assert state_of(store, "n1", "kernel_since_boot") == "fail"
     assert state_of(store, "n2", "kernel_since_boot") == "pass"
     assert all(check["remedy"] for check in json.loads(table_json())["checks"])
+
+
+def a_rank(ppid=50, state="moving", launcher=None, **fields):
+    """The process on the GPU of n1 as a rank; 50 is its torchrun."""
+    key = {"node": "n1", "pid": 7, "start_ticks": 1}
+    other = {"node": "n1", "pid": 50, "start_ticks": 1, "ppid": 1, "uid": 0, "comm": "torchrun", "role": "launcher"}
+    return [
+        Rank(job="train", rank=3, source="environ", launcher=launcher, **key, **fields),
+        RankStat(job="train", rank=3, state=state, **key),
+        Process(ppid=ppid, uid=0, comm="python", role="rank", **key), Process(**other),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("records", "words"), [
+    (a_rank(state="zombie"), "rank 3 of train (pid 7, a zombie) holds gpu0"),
+    (a_rank(status="stale"), "left over from an attempt that was restarted) holds gpu0"),
+    (a_rank(ppid=1, launcher="torchrun"), "its torchrun has ended) holds gpu0"),
+    (a_rank(), None), (a_rank(launcher="torchrun"), None), (a_rank(ppid=1, launcher="slurm"), None),
+])  # fmt: skip
+def test_process_of_an_ended_job_that_holds_a_gpu_fails_and_a_living_rank_passes(records, words):
+    (checked,) = check_nodes(a_store(*a_node("n1"), *records))
+    (result,) = [result for result in checked.checks if result.id == "gpu_left_over"]
+
+    assert result.state == ("fail" if words else "pass")
+    assert (words or "") in result.text
 
 
 def test_cleared_finding_fails_no_check():
