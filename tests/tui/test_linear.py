@@ -76,7 +76,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LineTerminal]
     with demo_cluster(2, 4, 2, "dataloader") as demo:
         terminal = LineTerminal(folder, str(demo.hosts), "--set", "watch.stall_s=3")
         try:
-            terminal.until(r"gconsole .* 2 nodes\. help lists", "2 of 2 nodes ok", r"job .*4/4 ranks: 4 ", since=0)
+            terminal.until(r"gconsole .* 2 nodes\. help lists", "2 of 2 nodes connected", r"job .*4/4 ranks: 4 ", since=0)
             demo.trigger_hang()
             terminal.until(_HANG.pattern, r"verdict: job .*: hung", since=0)
             yield terminal
@@ -91,7 +91,7 @@ TASKS = {
     "which rank hangs": ("verdict", [r"^hung ", r"rank \d+ · demo[12] · pid \d+"]),
     "why it hangs": ("finding N", [r"^finding N: error", r"^culprits: rank \d", r"^evidence: "]),
     "how bad is it": ("findings", [r"^findings: [1-9]\d* open", r"^finding N: error: "]),
-    "what is there": ("status", [r"^cluster demo: 2 of 2 nodes ok", r"GPUs 4/4, ranks 4/4"]),
+    "what is there": ("status", [r"^cluster demo: 2 of 2 nodes connected", r"GPUs 4/4, ranks 4/4"]),
     "which nodes": ("nodes", [r"^nodes: 2$", r"^demo1, ok, .*GPUs 2, ranks 2", r"^demo2, "]),
     "one node": ("node demo2", [r"^hostname: ", r"^agent: pid \d+"]),
     "host name": ("/node:demo2", [r"^nodes: 1 of 2 match node:demo2", r"^demo2, "]),
@@ -134,7 +134,7 @@ def test_quit_asks_during_a_recording_then_leaves_nothing(tmp_path: Path):
     with demo_cluster(1, 2, 0) as demo:
         terminal = LineTerminal(tmp_path, str(demo.hosts))
         try:
-            terminal.until("node demo1 ok", since=0)
+            terminal.until("node demo1 connected", since=0)
             started = processes_of(terminal.process.pid)
             terminal.ask("record r1", "^recording r1")
             terminal.ask("quit", "^recording r1; type quit again")
@@ -167,7 +167,7 @@ def test_commands_of_a_pipe_follow_one_another(tmp_path: Path):
             [sys.executable, "-m", "gconsole", "--linear", str(demo.hosts)], input="wait\nranks\nquit\n", text=True,
             capture_output=True, timeout=DEADLINE_S, check=False, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         )  # fmt: skip
-    assert done.returncode == 0 and done.stdout.index("ok") < done.stdout.index("ranks: 2")
+    assert done.returncode == 0 and done.stdout.index("connected") < done.stdout.index("ranks: 2")
 
 
 def lines_of(folder: Path, lines: str, *args: str) -> str:
@@ -192,8 +192,8 @@ def test_statements_of_several_clusters_are_told_apart_and_commands_are_for_the_
     printed = lines_of(tmp_path, commands, "--linear", "prod.toml", "dev.toml")
     for pattern in (
         r"^gconsole .*: cluster prod, 1 node\. help lists", r"^gconsole .*: cluster dev, 1 node\. help lists",
-        r"^commands are for prod; cluster NAME changes that$", r"^[\d:]{8} prod: node prod1 ok\. 1 of 1 node ok\.$",
-        r"^[\d:]{8} dev: node dev1 ok\. 1 of 1 node ok\.$",
+        r"^commands are for prod; cluster NAME changes that$", r"^[\d:]{8} prod: node prod1 connected\. 1 of 1 node connected\.$",
+        r"^[\d:]{8} dev: node dev1 connected\. 1 of 1 node connected\.$",
         r"^prod: cluster prod, 1 node; commands are for this cluster$",
         r"^no cluster nosuch; clusters: prod, dev$",
     ):  # fmt: skip
@@ -242,7 +242,7 @@ def test_task_on_a_recording_is_done_with_one_line(task: str, replayed: LineTerm
 def test_replay_of_a_pipe_ends_by_quit(tmp_path: Path):
     session = write_night(tmp_path)
     printed = lines_of(tmp_path, "go +2m\nstatus\nquit\n", "replay", str(session.path), "--linear", "--paused")
-    assert "cluster h100-pod: 2 of 2 nodes ok" in printed
+    assert "cluster h100-pod: 2 of 2 nodes connected" in printed
 
 
 # -- what changed ------------------------------------------------------------------------------------------------------
@@ -277,13 +277,13 @@ def test_nodes_that_change_alike_are_one_statement():
     watched = Watched(*(f"node{number:03}" for number in range(1, 65)))
     assert watched.step() == []
     watched.cluster.up()
-    assert watched.step() == ["node node[001-064] ok. 64 of 64 nodes ok."]
+    assert watched.step() == ["node node[001-064] connected. 64 of 64 nodes connected."]
     watched.cluster.lose("node007")
     [lost] = watched.step()
-    assert lost.startswith("node node007 lost: no word for 3 s; try: ") and lost.endswith("63 of 64 nodes ok.")
+    assert lost.startswith("node node007 lost: no word for 3 s; try: ") and lost.endswith("63 of 64 nodes connected.")
     assert watched.step() == []
     watched.cluster.up("node007")
-    assert watched.step() == ["node node007 back. 64 of 64 nodes ok."]
+    assert watched.step() == ["node node007 back. 64 of 64 nodes connected."]
 
 
 def test_finding_keeps_its_number_from_opening_to_clearing():

@@ -84,7 +84,7 @@ class ChangeStatements:
             del self._nodes[name]
         if gone:
             changed["removed", "", ""] = gone
-        count = f"{sum(node.fresh for node in nodes)} of {format.plural(len(nodes), 'node')} ok"
+        count = f"{sum(node.fresh for node in nodes)} of {format.plural(len(nodes), 'node')} connected"
         for (verb, reason, try_), names in changed.items():
             why = f": {reason}" if reason else ""
             remedy = f"; try: {try_}" if try_ else ""
@@ -134,7 +134,7 @@ class ChangeStatements:
 
 def _node_verb(before: str | None, word: str) -> str:
     if word == "ok":
-        return "back" if before in ("lost", "failed", "stale") else "ok"
+        return "back" if before in ("lost", "failed", "stale") else "connected"
     return state_word(word)
 
 
