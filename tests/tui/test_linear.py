@@ -76,7 +76,9 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LineTerminal]
     with demo_cluster(2, 4, 2, "dataloader") as demo:
         terminal = LineTerminal(folder, str(demo.hosts), "--set", "watch.stall_s=3")
         try:
-            terminal.until(r"gconsole .* 2 nodes\. help lists", "2 of 2 nodes connected", r"job .*4/4 ranks: 4 ", since=0)
+            terminal.until(
+                r"gconsole .* 2 nodes\. help lists", "2 of 2 nodes connected", r"job .*4/4 ranks: 4 ", since=0
+            )
             demo.trigger_hang()
             terminal.until(_HANG.pattern, r"verdict: job .*: hung", since=0)
             yield terminal
@@ -192,7 +194,8 @@ def test_statements_of_several_clusters_are_told_apart_and_commands_are_for_the_
     printed = lines_of(tmp_path, commands, "--linear", "prod.toml", "dev.toml")
     for pattern in (
         r"^gconsole .*: cluster prod, 1 node\. help lists", r"^gconsole .*: cluster dev, 1 node\. help lists",
-        r"^commands are for prod; cluster NAME changes that$", r"^[\d:]{8} prod: node prod1 connected\. 1 of 1 node connected\.$",
+        r"^commands are for prod; cluster NAME changes that$",
+        r"^[\d:]{8} prod: node prod1 connected\. 1 of 1 node connected\.$",
         r"^[\d:]{8} dev: node dev1 connected\. 1 of 1 node connected\.$",
         r"^prod: cluster prod, 1 node; commands are for this cluster$",
         r"^no cluster nosuch; clusters: prod, dev$",

@@ -174,7 +174,8 @@ class CommandRunner:
     def _status(self, text: str) -> Iterable[str]:
         frame = self._snapshot()
         header = frame.header
-        yield f"cluster {clean(header.cluster)}: {frame.fleet.ok} of {format.plural(frame.fleet.expected, 'node')} connected"
+        nodes = f"{frame.fleet.ok} of {format.plural(frame.fleet.expected, 'node')}"
+        yield f"cluster {clean(header.cluster)}: {nodes} connected"
         gpus = format.seen(header.gpus_seen, header.gpus_expected)
         yield f"GPUs {gpus}, ranks {format.seen(header.ranks_found, header.ranks_expected)}"
         yield f"{format.plural(len(frame.findings), 'open finding')}"
