@@ -153,13 +153,13 @@ class Clocks(Protocol):
 
 
 class FigureRates(Protocol):
-    """Figures at the rate at which somebody wants them."""
+    """Rates at which a client needs records."""
 
     def want(self, who: str, *wants: Want) -> None:
-        """Replace what a requester, identified by `who`, wants of nodes: kinds of records, and how many a second.
+        """Replace the rates that the requester `who` needs: kinds of records of some nodes, records per second.
 
-        What nobody wants may come as digests (`[agent] digest_s`). No wants withdraw those of before. Samples come
-        within one tick.
+        Kinds that no requester needs at full rate may come as digests (`[agent] digest_s`). Without `wants`, the
+        earlier ones of `who` are withdrawn. Samples arrive within one tick.
         """
 
 

@@ -1,4 +1,4 @@
-"""Which samples the console wants at what rate, by who wants them; what nobody wants may come as digests."""
+"""The record rates that views, recordings and clients request; kinds without a request may come as digests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DigestRules(NamedTuple):
 
 
 class Want(NamedTuple):
-    """A wish of one requester."""
+    """A request for kinds of records of some nodes at a rate."""
 
     nodes: frozenset[str] | None  # None: all
     kinds: frozenset[str]
@@ -31,14 +31,14 @@ class Want(NamedTuple):
 
 
 class Wants:
-    """The wants of all requesters; `changed` is called after each change."""
+    """The requested rates of all requesters; `changed` is called after each change."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._wants: dict[str, tuple[Want, ...]] = {}
         self._changed = changed
 
     def put(self, who: str, wants: Collection[Want]) -> None:
-        """Replace the wants of a requester; none withdraws them."""
+        """Replace the requests of `who`; an empty collection withdraws them."""
         kept = tuple(want for want in wants if want.kinds and (want.nodes is None or want.nodes))
         if kept == self._wants.get(who, ()):
             return
@@ -49,7 +49,7 @@ class Wants:
         self._changed()
 
     def kinds_of(self, node: str, period_s: float) -> frozenset[str]:
-        """Kinds of which a record each `period_s` of a node is not enough for somebody."""
+        """Kinds that some requester needs from this node more often than once in `period_s` seconds."""
         kinds: set[str] = set()
         for want in (want for wants in self._wants.values() for want in wants):
             if want.hz * period_s > 1 and (want.nodes is None or node in want.nodes):
@@ -57,5 +57,5 @@ class Wants:
         return frozenset(kinds)
 
     def named(self) -> Mapping[str, tuple[Want, ...]]:
-        """The wants by requester."""
+        """The requests by requester."""
         return dict(self._wants)

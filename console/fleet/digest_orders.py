@@ -1,4 +1,4 @@
-"""Orders the agents to send digests of what nobody wants in full, and to send it in full again once somebody does."""
+"""Tells each agent which kinds to send as digests: those of which no requester needs every sample."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Sent(msgspec.Struct):
 
 
 class DigestOrders:
-    """Keeps every agent's order equal to what is wanted of its node, on one event loop."""
+    """Keeps every agent's order equal to the rates requested of its node, on one event loop."""
 
     def __init__(
         self, config: Config, links: Callable[[], Mapping[str, NodeLink]], rules_of: Callable[[Config], DigestRules],

@@ -1,4 +1,4 @@
-"""Digests: one record for the samples of some seconds, of kinds of which nobody wants each sample.
+"""Digests: one record for the samples of some seconds, of kinds that the console does not need at full rate.
 
 A digest is the last sample with the lowest, mean and highest value of each figure that changed. It ends early, and the
 sample that ends it is sent at once, where anything changes that is not a figure, where a counter of errors grew, and

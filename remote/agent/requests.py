@@ -88,7 +88,7 @@ def _digest(agent: "Agent", args: "Fields") -> "Fields":
     except ValueError as error:
         raise RequestError("bad_request", str(error), _SAME_VERSION)
     agent.digests = order if order.kinds else None
-    agent.wake_sampler("gpu")  # whose process has to be told
+    agent.wake_sampler("gpu")  # it passes the order on to the process of the driver
     return {"kinds": sorted(order.kinds)}
 
 
