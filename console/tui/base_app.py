@@ -76,6 +76,14 @@ class BaseApp(App[None], inherit_bindings=False):
         """Copy what is selected with the mouse or in an input line; only failures are reported."""
         self.clip.copy_selection(text)
 
+    def watch_app_focus(self, has_focus: bool) -> None:
+        """Focus the input of a dialog that was opened while the terminal or the page had no focus.
+
+        Textual focuses the first input of a screen when it is opened, but not while the terminal has no focus.
+        """
+        if has_focus and len(self.screen_stack) > 1 and self.screen.focused is None:
+            self.screen.focus_next()
+
     def repaint(self, _: object = None) -> None:
         """Paint everything: after `fg` the terminal's screen is empty although no widget changed."""
         self.screen.refresh(layout=True)

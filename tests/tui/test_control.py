@@ -8,6 +8,7 @@ from pathlib import Path
 
 from clusters import demo, pod
 from running import running
+from textual import events
 from textual.widgets import Input
 from waiting import screen, shows, until
 
@@ -44,6 +45,19 @@ class TestALoginThatAsks:
             await pilot.press("escape")
             await until(pilot, answer.done)
             assert answer.result() is None
+
+    async def test_prompt_opened_while_the_terminal_has_no_focus_reads_keys_once_it_has(self):
+        app = demo().app()
+        async with running(app, toasts=True) as pilot:
+            app.post_message(events.AppBlur())
+            await until(pilot, lambda: not app.app_focus)
+            answer = ask_secret(app, "node1", "Password for node1")
+            await shows(pilot, "Password for node1")
+            app.post_message(events.AppFocus())
+            await until(pilot, lambda: isinstance(app.focused, Input))
+            await pilot.press(*"horse", "enter")
+            await until(pilot, answer.done)
+            assert answer.result() == "horse"
 
     async def test_several_login_prompts_are_shown_one_after_the_other(self):
         app = demo().app()
