@@ -45,7 +45,7 @@ test: $(VENV)/.test $(VENV)/.docs
 quick: $(VENV)/.test
 	@$(PY) tests/run.py --quick $(ARGS)
 
-full: $(VENV)/.fuzz
+full: $(VENV)/.fuzz $(VENV)/.spark
 	@$(PY) tests/run.py --full $(ARGS)
 
 campaign: $(VENV)/.fuzz
@@ -76,6 +76,10 @@ bench: $(VENV)/.test
 $(VENV)/.fuzz: $(VENV)/.test
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' || \
 		echo "atheris is not available for this Python: inputs are mutated at random instead"
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.test
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engines,spark]'
 	@touch $@
 
 fuzz: $(VENV)/.fuzz
