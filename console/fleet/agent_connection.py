@@ -13,7 +13,7 @@ import msgspec
 from ..config.model import NodeConfig
 from ..config.sections import AgentConfig
 from ..core.bus import Hub, Published
-from ..records import Stack
+from ..records import RawRecord, Stack
 from ..text.logs import internal_error
 from ..text.sanitize import printable
 from ..text.secrets import SUSPECT, without_secrets
@@ -23,6 +23,7 @@ from . import quotas
 from .deploy.agent_payload import Payload
 from .record_receiver import FairReader, Line, RecordReceiver
 from .rpc import Frame, Rpc
+from .sampling_monitor import SamplingMonitor
 from .wire import Hello, LineSplitter, MalformedFrame, read_frame, read_hello, read_lacking, split_greeting, unpack
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class AgentConnection:
         self._unsent: Payload | None = None  # whose archive the node may request
         self._node, self._hub, self._receiver, self._rpc = node, hub, receiver, rpc
         self._on_hello, self._warn = on_hello, warn
+        self.sampling = SamplingMonitor(node.agent.sample_interval_ms / 1e3)
         self._fair_reader = FairReader(self._process, self._set_paused, quotas.fair_share(), self._report_overload)
         self._lines = LineSplitter()
         self._last_words = LastWords()
@@ -142,6 +144,8 @@ class AgentConnection:
             else:
                 self._read_line(line, rx, records)
         if records:
+            last = records[-1]
+            self.sampling.on_records(0 if isinstance(last, RawRecord) else last.mono)
             self._hub.publish([_without_secrets(record) for record in records])
             if self._node.agent.linger_s > 0:
                 self._acknowledge()
@@ -222,6 +226,7 @@ class AgentConnection:
         match frame:
             case {"pong": int(number), "t": int(t), "mono": int(mono)}:
                 self._rpc.on_pong(number, t, mono)
+                self.sampling.on_pong(mono)
             case {"gap": [int(first), int(last)]} if self._receiver.skip(first, last, str(frame.get("reason", ""))):
                 pass
             case {"re": int(number)}:

@@ -345,7 +345,7 @@ class Fleet:
                 if link:
                     if not link.has_sampled:
                         self._digests.soon()
-                    link.mark_sampled()
+                    link.mark_sampled(record.sample_interval_ms / 1e3)
                     if self._sends_py_spy:
                         self.staging.stage_py_spy(link)
 

@@ -177,9 +177,11 @@ class NodeLink:
                 raise errors.Timeout("timeout: last records did not arrive")
             await asyncio.sleep(0.005)
 
-    def mark_sampled(self) -> None:
-        """Note that a full tick of the agent has arrived."""
+    def mark_sampled(self, interval_s: float) -> None:
+        """Note that a full tick of the agent has arrived; `interval_s` is its effective sampling interval."""
         self.has_sampled = True
+        if self._connection is not None:
+            self._connection.sampling.on_tick(interval_s)
         self._first_attempt_done.set()
 
     def reconnect(self) -> None:
@@ -250,6 +252,7 @@ class NodeLink:
             self._ping_when_due(connection.silent_s())
             if not is_late:
                 self._check_silence(connection, connection.silent_s())
+                self._check_sampling(connection)
                 monitor.watch()
         except Exception as error:  # noqa: BLE001 - show bugs at the node, not in the timer of all nodes
             connection.end(errors.Internal(internal_error(error, f"the link to {self.node.name}")))
@@ -275,6 +278,17 @@ class NodeLink:
         elif silent_s < PING_S and self.state == "lost":
             self.failure = None
             self._publish_state("ok")
+
+    def _check_sampling(self, connection: AgentConnection) -> None:
+        """Replace an agent that replies but has stopped sampling: a node without data must not be shown as ok."""
+        if not connection.sampling.is_overdue or connection.failure is not None:
+            return
+        failure = connection.failure = errors.AgentCrashed(
+            f"no samples for {connection.sampling.silent_s:.0f} s, although the agent replies",
+            "gconsole starts the agent again; if this recurs, check the node's free memory",
+        )
+        connection.send({"stop": True})  # also a lingering one, which would be met again
+        asyncio.get_running_loop().call_later(STOP_S, connection.end, failure)
 
     def _greet(self, hello: Hello) -> None:
         versions = hello.protocol

@@ -97,7 +97,7 @@ class BundleRejected(FleetError):
 
 
 class AgentCrashed(FleetError):
-    """The agent exited unexpectedly or violated the protocol."""
+    """The agent exited unexpectedly, stopped sampling or violated the protocol."""
 
     name = "agent_crashed"
 

@@ -14,6 +14,7 @@ import traceback
 from ..accelerators.devices import sysfs_gpus
 from ..clocks import stamps
 from ..nvml import call
+from ..proc.threads import Thread
 from ..samplers.base import Context, Unavailable
 from ..samplers.capacity import CapacitySampler
 from ..samplers.clock import GpuTimerSampler, ServiceSampler, SnapshotSampler
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
 GATHER_S = 0.02
 #: Seconds to wait for psutil before sampling starts without it.
 PSUTIL_S = 5.0
+#: Seconds between two checks that the agent's threads live.
+CHECK_S = 5.0
+#: Seconds of a pause without memory, and for the last records to be sent before the agent ends.
+PAUSE_S = 0.5
 
 
 class Agent(object):
@@ -75,6 +80,7 @@ class Agent(object):
         self.digests: Order | None = None  # what comes as digests; None: every sample is sent
         self.missing: list[Fields] = []
         self.threads: list[SamplerThread] = []
+        self.unreported = 0  # failures that could not be logged, without memory, since the last `agent_cost` record
         self.snapshot_period_ms = config.get("snapshot_period_ms", 0)  # between reads of the clocks; 0: none
         self.clocks: ProbeService | None = None  # created by the first request for probes
         self.farewell: Callable[[], None] | None = None  # called when the agent ends
@@ -83,6 +89,7 @@ class Agent(object):
         self._label = start.get("label", "")
         self._sink: Any = None
         self._sampling = False
+        self._started: list[SamplerThread] = []
         self._lock = threading.Lock()
         self._importer = importer
         self.context = Context(
@@ -103,7 +110,7 @@ class Agent(object):
     def run(self, reader: "BinaryIO", sink: "Any") -> None:
         """Serve the only connection this agent will have, then end the process."""
         orphan_s = self.config.get("orphan_s", 15)
-        threading.Thread(target=self.watch, args=(orphan_s,), name="gconsole-watch", daemon=True).start()
+        Thread(target=self.watch, args=(orphan_s,), name="gconsole-watch").start()
         self.connect(sink, None)
         self.serve(reader)
         self.end()
@@ -117,7 +124,7 @@ class Agent(object):
             self._sink = sink
         if old is not None:
             old.close()
-        threading.Thread(target=self._write, args=(sink, turn), name="gconsole-writer", daemon=True).start()
+        Thread(target=self._write, args=(sink, turn), name="gconsole-writer").start()
         self._begin_sampling()
 
     def serve(self, reader: "BinaryIO") -> None:
@@ -186,12 +193,17 @@ class Agent(object):
             "system": cache_users.system_id(),
             "pid": os.getpid(),
             "linger_s": self.linger_s,
-            "silent_s": round(time.monotonic() - self.last_received, 1),
+            "silent_s": round(self._silent_s(), 1),
         }
 
     def _write(self, sink: "Any", turn: int) -> None:
+        """Send what the outbox has for this connection, until it ends or a newer one has its turn."""
         while self._sink is sink:
-            data = self.outbox.next_bytes(turn, 1.0, GATHER_S)
+            try:
+                data = self.outbox.next_bytes(turn, 1.0, GATHER_S)
+            except Exception:  # noqa: BLE001 - without memory; nothing was taken
+                time.sleep(PAUSE_S)
+                continue
             if data is None:
                 return
             try:
@@ -200,6 +212,17 @@ class Agent(object):
             except (OSError, ValueError):
                 self.disconnect(sink)
                 return
+            except Exception:  # noqa: BLE001 - without memory, after a part that was sent: the next line would be damaged
+                self._break(sink)
+                return
+
+    def _break(self, sink: "Any") -> None:
+        """End a connection on which nothing can be sent any more, so that the console connects again."""
+        self.disconnect(sink)
+        if self.linger_s > 0:
+            sink.close()
+        else:
+            self.end()
 
     def _hello(self, resumed: bool) -> "Fields":
         return {
@@ -227,6 +250,13 @@ class Agent(object):
             return
         self._sampling = True
         try:
+            samplers = self._make_samplers()
+            Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare").start()
+        except Exception:  # noqa: BLE001 - an agent without samplers looks healthy
+            self._fail("the samplers could not be made")
+
+    def _make_samplers(self) -> "list[Sampler]":
+        try:
             self._presence = cache_users.register(self.place, self, self._label)
         except OSError as error:  # a full disk must not prevent sampling
             try_ = "free some disk space, or set [agent] cache_dir"
@@ -249,7 +279,7 @@ class Agent(object):
         samplers += [WatchedSampler(self.context, self)]
         if self.config.get("gpu_clock"):
             samplers.append(GpuTimerSampler(self.context, nvml))
-        threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
+        return samplers
 
     def _accelerator_samplers(self, gpus: "list[SysfsGpu]", unbound: "list[SysfsGpu]") -> "list[Sampler]":
         """Samplers of accelerators of other vendors, whose modules are loaded only where there are some."""
@@ -283,6 +313,12 @@ class Agent(object):
         return pynvml
 
     def _prepare(self, samplers: "list[Sampler]") -> None:
+        try:
+            self._start_samplers(samplers)
+        except Exception:  # noqa: BLE001 - an agent without some of its samplers looks healthy
+            self._fail("the samplers could not be started")
+
+    def _start_samplers(self, samplers: "list[Sampler]") -> None:
         """Send the `node` record and start the samplers, once psutil has arrived or failed."""
         try:
             self.context.psutil = self.blobs.import_psutil(PSUTIL_S)
@@ -297,7 +333,9 @@ class Agent(object):
         processes.ready.wait(1.0)  # the first `host` record has its count of unreadable processes
         for thread in others:
             thread.start()
-        SamplerThread(CostSampler(self.context, self), self).start()
+        cost = SamplerThread(CostSampler(self.context, self), self)
+        cost.start()
+        self._started = self.threads + [cost]
 
     def wake_sampler(self, name: str) -> None:
         """Have the samplers of that name, one or none, tick now."""
@@ -326,15 +364,42 @@ class Agent(object):
         self.outbox.post([("log", {"source": "agent", "severity": severity, "text": text, "try_": try_})])
 
     def report_crash(self, what: str) -> None:
-        """Log that `what` failed, with the innermost frames of the exception being handled."""
-        self.log("error", "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:]))
+        """Log that `what` failed, with the innermost frames of the exception being handled. Raises nothing."""
+        try:
+            self.log("error", "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:]))
+        except MemoryError:
+            self.unreported += 1  # logged with a later `agent_cost` record
 
-    # -- orphan check -----------------------------------------------------------------------------------------------
+    def _fail(self, what: str) -> "NoReturn":
+        """Report that `what` failed, and end the agent: the console starts another one."""
+        try:
+            self.report_crash(what)
+            time.sleep(PAUSE_S)  # the writer sends the report
+        finally:
+            self.end()
+
+    # -- self-check -------------------------------------------------------------------------------------------------
 
     def watch(self, limit_s: float) -> None:
-        """End the agent when no frame arrived for `limit_s` (a half-open connection gives no end of file)."""
-        left_s = limit_s
-        while not self.ended.wait(max(1.0, left_s)):
-            left_s = limit_s - (time.monotonic() - self.last_received)
-            if left_s < 0.0:
-                self.end()
+        """End the agent when no frame arrived for `limit_s` (a half-open connection gives no end of file).
+
+        The same when one of its threads has died: a part of the agent would be missing without a sign of it.
+        """
+        while True:
+            try:
+                if self.ended.wait(max(1.0, min(CHECK_S, limit_s - self._silent_s()))):
+                    return
+                if self._silent_s() > limit_s:
+                    self.end()
+                sink = self._sink
+                if sink is not None and self._silent_s() > self.config.get("orphan_s", 15):
+                    self._break(sink)  # its reader hangs, or has died: the console would get no answers
+                dead = [thread for thread in self._started if not thread.is_alive()]
+                if dead:
+                    self._fail("the thread of sampler %s has died" % dead[0].sampler.name)
+            except Exception:  # noqa: BLE001 - without memory, even a wait fails
+                time.sleep(PAUSE_S)
+
+    def _silent_s(self) -> float:
+        """Seconds since the console's last frame."""
+        return time.monotonic() - self.last_received

@@ -10,6 +10,8 @@ import subprocess
 import threading
 import time
 
+from ..proc.threads import Thread
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
@@ -90,6 +92,8 @@ CPU_S = 5
 MAX_LINE = 1 << 16
 #: Seconds to wait for a killed command; one that hangs in the kernel is left to a thread.
 REAP_S = 0.5
+#: Seconds that the start of a detached command may take; the file system of its log may hang.
+START_S = 60.0
 
 _running: "set[subprocess.Popen[bytes]]" = set()
 _lock = threading.Lock()
@@ -365,7 +369,7 @@ def detach(name: str, words: "dict[str, str]", log: str) -> None:
             [words.get(word, word) for word in COMMANDS[name]], cwd="/",
             stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, close_fds=True, start_new_session=True,
         )  # fmt: skip
-    threading.Thread(target=process.wait, name="gconsole-reap", daemon=True).start()
+    Thread(target=process.wait, name="gconsole-reap").start()
 
 
 def end_all() -> None:
@@ -386,7 +390,7 @@ def _reap(process: "subprocess.Popen[bytes]") -> None:
     try:
         process.communicate(timeout=REAP_S)
     except subprocess.TimeoutExpired:
-        threading.Thread(target=process.communicate, name="gconsole-reap", daemon=True).start()
+        Thread(target=process.communicate, name="gconsole-reap").start()
 
 
 class DetachedStarter(object):
@@ -397,21 +401,27 @@ class DetachedStarter(object):
 
     def __init__(self) -> None:
         self._orders: queue.Queue[Any] = queue.Queue()
-        threading.Thread(target=self._run, name="gconsole-starter", daemon=True).start()
+        Thread(target=self._run, name="gconsole-starter").start()
 
     def start(self, name: str, words: "dict[str, str]", log: str) -> None:
         """Start a listed command, detached; its output goes to the file `log`. Raises OSError."""
-        answer: queue.Queue[OSError | None] = queue.Queue()
+        answer: queue.Queue[Exception | None] = queue.Queue()
         self._orders.put((name, words, log, answer))
-        error = answer.get()
+        try:
+            error = answer.get(timeout=START_S)
+        except queue.Empty:
+            raise OSError("the job could not be started within %d s" % START_S)
         if error is not None:
             raise error
 
     def _run(self) -> None:
         while True:
-            name, words, log, answer = self._orders.get()
             try:
-                detach(name, words, log)
-                answer.put(None)
-            except OSError as error:
-                answer.put(error)
+                name, words, log, answer = self._orders.get()
+                try:
+                    detach(name, words, log)
+                    answer.put(None)
+                except Exception as error:  # noqa: BLE001 - raised by `start`
+                    answer.put(error)
+            except Exception:  # noqa: BLE001 - without memory, even a wait fails
+                time.sleep(REAP_S)

@@ -19,6 +19,7 @@ import traceback
 
 from ..nvml import call, inventory
 from ..proc.starvation import SHORT_S, HungCalls, Lateness, StarvedTime
+from ..proc.threads import Thread
 from ..samplers.base import Sampler, Unavailable
 from ..samplers.gpu import GpuSampler
 from ..samplers.topology import TopologySampler
@@ -174,15 +175,25 @@ class GpuProcess(Sampler):
         self._last_line = time.monotonic()
         self._lateness = Lateness()
         from_agent, self._input = os.pipe()
-        output, to_agent = os.pipe()
-        pid = os.fork()
-        if not pid:
-            _run_child(self.context, from_agent, to_agent, self._agent.epoch)
-        self._pid = pid
-        os.close(from_agent)
-        os.close(to_agent)
-        arguments = (output, self._ended, self._first)
-        threading.Thread(target=self._receive, args=arguments, name="gconsole-gpu-pipe", daemon=True).start()
+        output = -1
+        ends = [from_agent]
+        try:
+            output, to_agent = os.pipe()
+            ends.append(to_agent)
+            pid = os.fork()
+            if not pid:
+                _run_child(self.context, from_agent, to_agent, self._agent.epoch)
+            self._pid = pid
+            arguments = (output, self._ended, self._first)
+            Thread(target=self._receive, args=arguments, name="gconsole-gpu-pipe").start()
+        except Exception:  # no memory, threads or descriptors: nothing is left of this attempt
+            if output >= 0:
+                os.close(output)
+            self._end_child()
+            raise
+        finally:
+            for end in ends:
+                os.close(end)
         self._send_settings()
 
     def _receive(self, output: int, ended: "threading.Event", first: "threading.Event") -> None:
@@ -356,7 +367,7 @@ class _Child(object):
             try:
                 while data:
                     data = data[os.write(self._output, data) :]
-            except OSError:
+            except (OSError, MemoryError):  # the latter after a part that was written: the next line would be damaged
                 os._exit(0)
 
     def post(self, facts: "Iterable[Fact]") -> None:
@@ -398,7 +409,7 @@ def _run_child(context: "Context", from_agent: int, output: int, epoch: float) -
         threads.append(SamplerThread(TopologySampler(context, of=("gpu",)), child))
         calls = HungCalls()
         statm = os.open("/proc/self/statm", os.O_RDONLY)
-        receiver = threading.Thread(target=_receive_settings, args=(context, from_agent, child), daemon=True)
+        receiver = Thread(target=_receive_settings, args=(context, from_agent, child))
         receiver.start()
         threads[0].start()
         while not threads[0].ready.wait(1.0):
@@ -430,16 +441,24 @@ def _detach(from_agent: int, output: int) -> None:
 
 
 def _receive_settings(context: "Context", from_agent: int, child: "_Child") -> None:
+    """Follow the agent's settings until it ends, and this process with it.
+
+    The same after a failure: with old settings, the GPUs would be shown with ranks that have ended.
+    """
     ordered: "Fields | None" = None
-    with os.fdopen(from_agent, "rb") as lines:
-        for line in lines:
-            settings = json.loads(line.decode("utf-8"))
-            context.interval_s = settings["interval_s"]
-            if settings["digests"] != ordered:
-                ordered = settings["digests"]
-                child.digests = _order(ordered)
-            context.shared["processes"] = _Ranks(settings["ranks"])
-    os._exit(0)  # the agent has ended
+    try:
+        with os.fdopen(from_agent, "rb") as lines:
+            for line in lines:
+                settings = json.loads(line.decode("utf-8"))
+                context.interval_s = settings["interval_s"]
+                if settings["digests"] != ordered:
+                    ordered = settings["digests"]
+                    child.digests = _order(ordered)
+                context.shared["processes"] = _Ranks(settings["ranks"])
+    except Exception:  # noqa: BLE001 - the agent starts another process
+        child.report_crash("the settings of the GPU process could not be read")
+    finally:
+        os._exit(0)
 
 
 def _order(fields: "Fields | None") -> "Order | None":

@@ -9,9 +9,9 @@ import fcntl
 import os
 import socket
 import struct
-import threading
 import time
 
+from ..proc.threads import Thread
 from . import cache, cache_users, wire
 
 TYPE_CHECKING = False
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: Seconds to wait for a lingering agent before it is replaced and its records are lost: the node may be overloaded.
 #: Less than the console waits for a hello.
 DESCRIBE_TIMEOUT_S = 10.0
+#: Seconds until the next connection is accepted after a failure to do so.
+PAUSE_S = 0.5
 
 
 class AgentNotResponding(Exception):
@@ -157,27 +159,37 @@ def _serve_forever(agent: "Agent", listener: "socket.socket", path: str, own_fol
             os.rmdir(own_folder)
 
     agent.farewell = farewell
-    threading.Thread(target=agent.watch, args=(agent.linger_s,), name="gconsole-watch", daemon=True).start()
+    Thread(target=agent.watch, args=(agent.linger_s,), name="gconsole-watch").start()
     while True:
-        connection, _ = listener.accept()
-        if _uid_of_peer(connection) not in (os.geteuid(), 0):
-            connection.close()
-            continue
-        threading.Thread(target=_serve, args=(agent, connection), name="gconsole-reader", daemon=True).start()
+        try:
+            connection, _ = listener.accept()
+            if _uid_of_peer(connection) in (os.geteuid(), 0):
+                Thread(target=_serve, args=(agent, connection), name="gconsole-reader").start()
+            else:
+                connection.close()
+        except Exception:  # noqa: BLE001 - without memory, threads or descriptors: the console tries again
+            time.sleep(PAUSE_S)
 
 
 def _serve(agent: "Agent", connection: "socket.socket") -> None:
+    """Serve one connection, and close it whatever happens: the console would take it for one that works."""
+    sink = _Sink(connection)
+    try:
+        _serve_frames(agent, connection, sink)
+    finally:
+        agent.disconnect(sink)
+        sink.close()
+
+
+def _serve_frames(agent: "Agent", connection: "socket.socket", sink: "_Sink") -> None:
     """Serve one connection according to its first frame."""
     reader = connection.makefile("rb")
-    sink = _Sink(connection)
     try:
         first = wire.decode(reader.readline(wire.MAX_LINE))
     except (OSError, wire.BadFrame):
-        connection.close()
         return
     if "who" in first:
         connection.sendall(wire.encode(agent.describe()))
-        connection.close()
     elif "stop" in first:
         agent.end()
     elif "start" in first:
@@ -185,8 +197,6 @@ def _serve(agent: "Agent", connection: "socket.socket") -> None:
         start = first["start"]
         agent.connect(sink, start.get("after") if start.get("agent") == agent.id else None)
         agent.serve(reader)
-        agent.disconnect(sink)
-        sink.close()
 
 
 class OwnedSocket(object):
@@ -228,15 +238,16 @@ class _Sink(object):
 def _relay(stdin: "BufferedReader", peer: "socket.socket", orphan_s: float) -> "NoReturn":
     """Copy both ways until either side closes or the console is silent for `orphan_s`; then end this process."""
     last_received = [time.monotonic()]
-    threading.Thread(target=_copy_out, args=(peer,), daemon=True).start()
-    threading.Thread(target=_end_when_silent, args=(last_received, orphan_s), daemon=True).start()
+    Thread(target=_copy_out, args=(peer,)).start()
+    Thread(target=_end_when_silent, args=(last_received, orphan_s)).start()
     try:
         for data in iter(lambda: stdin.read1(1 << 16), b""):
             last_received[0] = time.monotonic()
             peer.sendall(data)
     except OSError:
         pass  # the agent is gone
-    os._exit(0)
+    finally:
+        os._exit(0)
 
 
 def _end_when_silent(last_received: "list[float]", orphan_s: float) -> "NoReturn":
@@ -255,7 +266,8 @@ def _copy_out(peer: "socket.socket") -> "NoReturn":
                 data = data[os.write(1, data) :]
     except OSError:
         pass  # the channel or the agent is gone
-    os._exit(0)
+    finally:
+        os._exit(0)
 
 
 def _uid_of_peer(connection: "socket.socket") -> int:

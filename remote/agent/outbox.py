@@ -30,8 +30,8 @@ class Chunk(object):
 
     def add(self, lines: "list[bytes]") -> None:
         """Append lines with the next sequence numbers."""
-        self.data += b"".join(lines)
-        self.last += len(lines)
+        data, last = self.data + b"".join(lines), self.last + len(lines)
+        self.data, self.last = data, last  # both or, without memory, none
 
     def lines_after(self, seq: int) -> bytes:
         """The bytes of the lines with a number above `seq`."""
@@ -74,13 +74,20 @@ class Outbox(object):
         """Number, stamp and queue the records of one instant, which are sent in one write; returns their bytes.
 
         Fields may be the text of a JSON object that is not empty, as `wire.to_json` makes it in another process.
-        One that cannot be encoded (NaN, a type unknown to JSON) is replaced by a `log` record.
+        One that cannot be encoded (NaN, a type unknown to JSON) is replaced by a `log` record. Without memory, none of
+        them is queued, and their numbers go to later records. Raises MemoryError.
         """
         t, mono = stamps.realtime_ns(), stamps.mono_ns()
         with self._wake:
-            lines = [self._line(kind, fields, t, mono) for kind, fields in facts]
+            seq = self._seq
+            try:
+                lines = [self._line(kind, fields, t, mono) for kind, fields in facts]
+                if lines:
+                    self._append(lines)
+            except BaseException:
+                self._seq = seq
+                raise
             if lines:
-                self._append(lines)
                 if not self._is_gathering:
                     self._wake.notify()
         return sum(len(line) for line in lines)
@@ -100,20 +107,28 @@ class Outbox(object):
 
         b"" after `wait_s` without any, None once a newer connection has its turn. A control frame goes at once; records
         wait `gather_s` for those of the same tick, which makes one write of them.
+
+        Raises MemoryError; the next call returns what this one should have returned.
         """
         with self._wake:
             if turn == self._turn and not self._ready():
                 self._wake.wait(wait_s)
             deadline = time.monotonic() + gather_s
-            self._is_gathering = True
-            while turn == self._turn and self._ready() and not self._control and time.monotonic() < deadline:
-                self._wake.wait(deadline - time.monotonic())
-            self._is_gathering = False
+            try:
+                self._is_gathering = True
+                while turn == self._turn and self._ready() and not self._control and time.monotonic() < deadline:
+                    self._wake.wait(deadline - time.monotonic())
+            finally:
+                self._is_gathering = False
             if turn != self._turn:
                 return None
-            control = b"".join(self._control)
+            records, written = self._records()
+            data = b"".join(self._control) + records
             self._control.clear()
-            return control + self._records()
+            self._written = written
+            if not self.keep:
+                self._drop_until(written)
+            return data
 
     def acknowledge(self, seq: int) -> None:
         """Drop the records up to `seq`, which the console has stored."""
@@ -159,36 +174,37 @@ class Outbox(object):
 
     def _append(self, lines: "list[bytes]") -> None:
         size = sum(len(line) for line in lines)
-        self.posted_bytes += size
+        posted, held = self.posted_bytes + size, self._held + size
         if not self._chunks or self._chunks[-1].packed or len(self._chunks[-1].data) > self._chunk_bytes:
             if self._chunks:
-                self._pack(self._chunks[-1])
+                held -= self._pack(self._chunks[-1])
             self._chunks.append(Chunk(self._seq - len(lines) + 1))
         self._chunks[-1].add(lines)
-        self._held += size
+        self.posted_bytes, self._held = posted, held
         while self._held > self.limit and len(self._chunks) > 1:
             self._held -= len(self._chunks.popleft().data)
 
-    def _pack(self, chunk: "Chunk") -> None:
+    @staticmethod
+    def _pack(chunk: "Chunk") -> int:
+        """Compress a chunk; the bytes that this saves."""
         before = len(chunk.data)
         chunk.pack()
-        self._held -= before - len(chunk.data)
+        return before - len(chunk.data)
 
-    def _records(self) -> bytes:
-        parts, size = [], 0
+    def _records(self) -> "tuple[bytes, int]":
+        """The next records, and the number of the last one."""
+        parts, size, written = [], 0, self._written
         for chunk in self._chunks:
-            if chunk.last <= self._written:
+            if chunk.last <= written:
                 continue
             if size > _MAX_TAKEN:
                 break
-            if chunk.first > self._written + 1:
-                parts.append(self._gap(self._written + 1, chunk.first - 1))
-            parts.append(chunk.lines_after(self._written))
+            if chunk.first > written + 1:
+                parts.append(self._gap(written + 1, chunk.first - 1))
+            parts.append(chunk.lines_after(written))
             size += len(parts[-1])
-            self._written = chunk.last
-        if not self.keep:
-            self._drop_until(self._written)
-        return b"".join(parts)
+            written = chunk.last
+        return b"".join(parts), written
 
     def _gap(self, first: int, last: int) -> bytes:
         reason = "the buffer of %d bytes was full before the console received them" % self.limit

@@ -4,6 +4,7 @@ import threading
 import time
 
 from ..clocks import stamps
+from ..proc.threads import Thread
 from ..samplers.base import Unavailable
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ def act(agent: "Agent", frame: "Fields") -> None:
     elif "stop" in frame:
         agent.end()
     elif "id" in frame:
-        threading.Thread(target=_answer, args=(agent, frame), name="gconsole-request", daemon=True).start()
+        Thread(target=_answer, args=(agent, frame), name="gconsole-request").start()
 
 
 def _answer(agent: "Agent", frame: "Fields") -> None:

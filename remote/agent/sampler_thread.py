@@ -4,6 +4,7 @@ import os
 import threading
 import time
 
+from ..proc.threads import Thread
 from ..samplers.base import Unavailable
 
 TYPE_CHECKING = False
@@ -21,22 +22,23 @@ RETRY_S = 2.0
 WORKED_S = 60.0
 
 
-class SamplerThread(threading.Thread):
+class SamplerThread(Thread):
     """Runs one sampler on a fixed grid and posts its records. A missed slot is skipped.
 
     A sampler whose source does not exist, or is gone, is started again with back-off for as long as the agent lives.
+    The thread survives every failure, also a MemoryError while a failure is reported or a record is queued.
     `agent` has `ended`, `epoch`, `outbox`, `digests`, `miss`, `unmiss` and `report_crash`.
     """
 
     def __init__(self, sampler: "Sampler", agent: "Any") -> None:
         super(SamplerThread, self).__init__(name="gconsole-" + sampler.name)
-        self.daemon = True
         self.sampler = sampler
         self.agent = agent
         self.ready = threading.Event()  # set after the first tick or failure
         self.began: "float | None" = None  # time.monotonic() of the start or tick under way
         self._woken = threading.Event()
         self.task: "str | None" = None  # this thread's folder of /proc, once it runs
+        self._is_started = False  # the sampler, until its source is gone
         self._missing = ""  # name under which the source is reported as missing
         self._absence: "list[Fact]" = []  # its last records of that
         self._has_crashed = False
@@ -44,11 +46,19 @@ class SamplerThread(threading.Thread):
 
     def run(self) -> None:
         """Start the sampler and tick it until the agent ends."""
+        while True:
+            try:
+                self._run()
+                return
+            except Exception:  # noqa: BLE001 - a call outside the sampler failed: without memory, even a wait does
+                time.sleep(RETRY_S)  # allocates nothing
+
+    def _run(self) -> None:
         failures = 0
         self.task = _own_task()
         while not self.agent.ended.is_set():
             began = time.monotonic()
-            if self._start():
+            if self._is_started or self._start():
                 self._loop()
             self.ready.set()
             if time.monotonic() - began > WORKED_S:
@@ -74,6 +84,7 @@ class SamplerThread(threading.Thread):
         if self._missing:
             self.agent.unmiss(self._missing)
         self._missing, self._absence, self._has_crashed = "", [], False
+        self._is_started = True
         return True
 
     def _report(self, error: "Unavailable") -> None:
@@ -94,20 +105,21 @@ class SamplerThread(threading.Thread):
             self.began = time.monotonic()
             try:
                 facts = list(self.sampler.tick(self.began))
+                self.began = None
+                self._post(facts)
                 failures = 0
             except Unavailable as error:
                 self.began = None
+                self._is_started = False
                 self.sampler.stop()
                 self._post_begun()
                 self._report(error)
                 return
             except Exception:  # noqa: BLE001 - as above
                 failures += 1
-                facts = []
                 if failures in (1, 60):  # at first, and once more if it persists
                     self.agent.report_crash("sampler %s failed" % self.sampler.name)
             self.began = None
-            self._post(facts)
             self.ready.set()
             self._woken.wait(self._until_next_slot())
             self._woken.clear()

@@ -6,6 +6,7 @@ import select
 import threading
 import time
 
+from ..proc.threads import Thread
 from . import packet
 from . import stamps as clock
 from .packet import TokenBucket
@@ -31,7 +32,7 @@ _HEADROOM = 2.0
 _BIN_DELAY_NS = 250000000
 
 
-class ProbeThread(threading.Thread):
+class ProbeThread(Thread):
     """Answers peers on one socket and probes those marked `probes`, until `until`.
 
     `post` queues records for the console; `add_cost` receives the cost every second. The plan is replaced as a whole,
@@ -40,7 +41,6 @@ class ProbeThread(threading.Thread):
 
     def __init__(self, sock: "ProbeSocket", post: "Post", add_cost: "AddCost", until: float) -> None:
         super(ProbeThread, self).__init__(name="gconsole-clock")
-        self.daemon = True
         self.sock = sock
         self.until = until  # time.monotonic(); extended by requests
         self._post, self._cost = post, ProbeCost(add_cost)

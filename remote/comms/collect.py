@@ -14,6 +14,7 @@ from ..clocks import stamps
 from ..proc import limited
 from ..proc.process_reader import ProcessReader, Request
 from ..proc.procfs import GONE
+from ..proc.threads import Thread
 from ..proc.user_files import exists
 from . import flight_recorder, flight_recorder_sources, nccl_log, nccl_ras
 from .answers import check_dump, check_log, check_ras
@@ -82,7 +83,7 @@ class CollectivesReader(object):
 
     def start(self) -> None:
         """Start reading in the background."""
-        self._thread = threading.Thread(target=self._run, name="gconsole-comms", daemon=True)
+        self._thread = Thread(target=self._run, name="gconsole-comms")
         self._thread.start()
 
     def join(self) -> None:
@@ -94,8 +95,7 @@ class CollectivesReader(object):
         queue = list(reversed(self._ranks))
         self._processes.prefetch(filter(None, map(self._request_of, self._ranks)))
         workers = [
-            threading.Thread(target=self._work, args=(queue,), name="gconsole-comms", daemon=True)
-            for _ in range(min(READERS, len(queue)))
+            Thread(target=self._work, args=(queue,), name="gconsole-comms") for _ in range(min(READERS, len(queue)))
         ]
         for worker in workers:
             worker.start()
@@ -115,9 +115,13 @@ class CollectivesReader(object):
                 reading = self._processes.get(request) if request is not None else None
             except (OSError, ValueError):
                 continue
-            if reading is not None and reading.env is not None and reading.live is not None:
-                live = reading.live.values
-                self._read_rank(rank, reading.env if live is None else live, reading.is_mapped)
+            try:
+                if reading is not None and reading.env is not None and reading.live is not None:
+                    live = reading.live.values
+                    self._read_rank(rank, reading.env if live is None else live, reading.is_mapped)
+            except Exception as error:  # noqa: BLE001 - the other ranks are read
+                text = "the agent failed: %s: %s" % (type(error).__name__, error)
+                self._post_failure(rank, "fr_dump", SourceError("unreadable", text))
 
     def _request_of(self, rank: "RankRef") -> "Request | None":
         try:

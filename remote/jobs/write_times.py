@@ -67,8 +67,8 @@ class WriteTimes(object):
             self._read()
             self._scan()
             self._enter_held(float("inf"))
-        except OSError:
-            pass  # a full disk: the job goes on, later writes have no instant
+        except (OSError, MemoryError):
+            pass  # a full disk, or no memory: the job goes on, later writes have no instant
 
     def _read(self) -> int:
         """Handle the events that are there; their number."""

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 
+from ..proc.threads import Thread
 from ..samplers.base import Unavailable
 
 TYPE_CHECKING = False
@@ -239,7 +240,7 @@ class PcieThread(object):
         if uuid not in self._handles:
             self._handles[uuid] = handle
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="gconsole-pcie", daemon=True)
+                self._thread = Thread(target=self._run, name="gconsole-pcie")
                 self._thread.start()
         result = self._latest.get(uuid)
         return (None, result) if isinstance(result, str) else (result, None)
@@ -254,11 +255,17 @@ class PcieThread(object):
         self._stop.set()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            began = time.monotonic()
-            for uuid, handle in list(self._handles.items()):
-                self._latest[uuid] = self._sample(handle)
-            self._stop.wait(max(0.0, self._every_s - (time.monotonic() - began)))
+        while True:
+            try:
+                if self._stop.is_set():
+                    return
+                began = time.monotonic()
+                for uuid, handle in list(self._handles.items()):
+                    self._latest[uuid] = self._sample(handle)
+                self._stop.wait(max(0.0, self._every_s - (time.monotonic() - began)))
+            except Exception:  # noqa: BLE001 - without memory; the last samples would stay
+                self._latest.clear()
+                time.sleep(self._every_s)
 
     def _sample(self, handle: "Any") -> "tuple[float, float] | str":
         nvml = self._nvml

@@ -8,9 +8,11 @@ import os
 import select
 import struct
 import threading
+import time
 
 from ..clocks import stamps
 from .activity import exit_code_of
+from .threads import Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 MOST = 1024
 #: ns. Bound on the time between the end of a process and the wake-up, beyond the time that this thread waits for a CPU.
 WAKE_NS = 50 * 1000 * 1000
+#: Seconds of a pause after a failure.
+PAUSE_S = 1.0
 #: Number of the system call, the same on all architectures.
 _PIDFD_OPEN = 434
 #: struct pidfd_info of linux/pidfd.h: mask, control group, eleven ids, exit status; its ioctl; the mask of the last.
@@ -71,7 +75,7 @@ class ExitWatch(object):
         with self._lock:
             if self._epoll is None:
                 self._epoll = select.epoll()
-                threading.Thread(target=self._run, name="gconsole-exits", daemon=True).start()
+                Thread(target=self._run, name="gconsole-exits").start()
             self._keys[pidfd] = (key, is_readable)
             self._epoll.register(pidfd, select.EPOLLIN)
 
@@ -80,22 +84,30 @@ class ExitWatch(object):
         self.ends.pop(key, None)
 
     def _run(self) -> None:
-        assert self._epoll is not None
         while True:
-            waited = _waited_ns()
-            ready = self._epoll.poll()
-            hi_ns = stamps.realtime_ns()
-            ended = []
-            for pidfd, _ in ready:
-                with self._lock:
-                    key, is_readable = self._keys.pop(pidfd)
-                code = self._exit_code(key, is_readable)
-                ended.append((key, _collected_code(pidfd) if code is None and is_readable else code))
-                self._epoll.unregister(pidfd)
-                os.close(pidfd)
-            lo_ns = hi_ns - max(0, _waited_ns() - waited) - WAKE_NS
-            for key, code in ended:
-                self.ends[key] = ProcessEnd(lo_ns, hi_ns, code)
+            try:
+                self._wait()
+            except Exception:  # noqa: BLE001 - without memory; those that are still registered come again
+                time.sleep(PAUSE_S)
+
+    def _wait(self) -> None:
+        """Wait for the next ends, and note them."""
+        assert self._epoll is not None
+        waited = _waited_ns()
+        ready = self._epoll.poll()
+        hi_ns = stamps.realtime_ns()
+        ended = []
+        for pidfd, _ in ready:
+            key, is_readable = self._keys[pidfd]
+            code = self._exit_code(key, is_readable)
+            ended.append((pidfd, key, _collected_code(pidfd) if code is None and is_readable else code))
+        lo_ns = hi_ns - max(0, _waited_ns() - waited) - WAKE_NS
+        for pidfd, key, code in ended:
+            self.ends[key] = ProcessEnd(lo_ns, hi_ns, code)
+            self._epoll.unregister(pidfd)
+            with self._lock:
+                del self._keys[pidfd]
+            os.close(pidfd)
 
     def _exit_code(self, key: "ProcessKey", is_readable: bool) -> "int | None":
         try:

@@ -10,6 +10,7 @@ import threading
 import time
 
 from .procfs import printable, read_text
+from .threads import Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,12 +78,11 @@ def mounts(text: str) -> "list[Mount]":
     return [by_path[path] for path in sorted(by_path)][:MOST]
 
 
-class StatThread(threading.Thread):
+class StatThread(Thread):
     """Asks file systems one after another, until one does not answer."""
 
     def __init__(self, paths: "list[str]") -> None:
         super(StatThread, self).__init__(name="gconsole-statvfs")
-        self.daemon = True
         self.left = list(paths)  # the first one is being asked
         self.began = time.monotonic()
         self.results: "dict[str, tuple[float, Any]]" = {}  # path: (seconds, answer or OSError)
@@ -102,6 +102,11 @@ class StatThread(threading.Thread):
             self.left.pop(0)
         self.done.set()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended without all answers, for lack of memory: no file system is to blame."""
+        return not self.is_alive() and bool(self.left) and not self.is_abandoned
+
 
 class FileSystems(object):
     """Reads the file systems; those that hang are not asked again until they answer."""
@@ -120,7 +125,7 @@ class FileSystems(object):
 
     def _ask(self, paths: "list[str]") -> "dict[str, tuple[float, Any]]":
         for path, (_, thread) in list(self._hung.items()):
-            if path in thread.results or path not in paths:
+            if path in thread.results or path not in paths or not thread.is_alive():
                 del self._hung[path]
         left = [path for path in paths if path not in self._hung]
         answers: "dict[str, tuple[float, Any]]" = {}
@@ -128,6 +133,8 @@ class FileSystems(object):
             thread = StatThread(left)
             thread.start()
             while not thread.done.wait(DEADLINE_S / 8):
+                if thread.has_failed:
+                    raise MemoryError("a thread that asks file systems has ended")
                 if time.monotonic() - thread.began > DEADLINE_S:
                     break
             thread.is_abandoned = True

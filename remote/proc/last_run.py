@@ -6,8 +6,9 @@ which the agent reads from a thread of its own that has moved there. A kernel wi
 """
 
 import os
-import threading
 import time
+
+from .threads import Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class LastRuns(object):
         if processor not in self._offsets:
             offsets: "list[float]" = []
             # a thread of its own: a changed affinity ends with it
-            thread = threading.Thread(target=self._measure, args=(processor, offsets), name="gconsole-clock")
-            thread.daemon = True
+            thread = Thread(target=self._measure, args=(processor, offsets), name="gconsole-clock")
             thread.start()
             thread.join(1.0)
             self._offsets[processor] = offsets[0] if offsets else None

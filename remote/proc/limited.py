@@ -14,6 +14,7 @@ import threading
 import time
 
 from .starvation import run_delay_s
+from .threads import Thread
 from .user_files import RightsOf, prepare
 
 TYPE_CHECKING = False
@@ -325,7 +326,7 @@ class Parsers(object):
             else:
                 self._idle.setdefault(user, []).append((now, parser))
                 if self._ender is None:
-                    self._ender = threading.Thread(target=self._end_idle, name="gconsole-parsers", daemon=True)
+                    self._ender = Thread(target=self._end_idle, name="gconsole-parsers")
                     self._ender.start()
             self._changed.notify_all()
 
@@ -338,11 +339,14 @@ class Parsers(object):
     def _end_idle(self) -> None:
         while True:
             time.sleep(self._idle_s / 4)
-            self._end(time.monotonic() - self._idle_s)
-            with self._changed:
-                if not self._counts:
-                    self._ender = None
-                    return
+            try:
+                self._end(time.monotonic() - self._idle_s)
+                with self._changed:
+                    if not self._counts:
+                        self._ender = None
+                        return
+            except Exception:  # noqa: BLE001, S112 - without memory: tried again
+                continue
 
     def _end(self, until: float) -> None:
         """End the children that have been idle since then or before."""

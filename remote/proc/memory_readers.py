@@ -14,6 +14,7 @@ import threading
 import time
 
 from . import apart, limited
+from .threads import Thread
 from .user_files import RightsOf
 
 TYPE_CHECKING = False
@@ -178,7 +179,7 @@ def read_bytes_apart(procfs: "ProcFs", user: "Any", pid: int, places: "Sequence[
         except OSError as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="gconsole-memory", daemon=True)
+    thread = Thread(target=run, name="gconsole-memory")
     thread.start()
     thread.join(READ_S)
     if errors:

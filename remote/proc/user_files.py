@@ -7,8 +7,9 @@ could not, nor open a device, whose mere opening has effects: a terminal, a tape
 import errno
 import os
 import stat
-import threading
 from itertools import islice
+
+from .threads import Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class RightsOf(object):
             except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
                 errors.append(error)
 
-        thread = threading.Thread(target=run, name="gconsole-user", daemon=True)
+        thread = Thread(target=run, name="gconsole-user")
         thread.start()
         thread.join()
         if errors:

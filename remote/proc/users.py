@@ -4,7 +4,7 @@ Local names come from /etc/passwd; others (LDAP, SSSD) are looked up on a thread
 the timeout is None until it does.
 """
 
-import threading
+from .threads import Thread
 
 LOOKUP_TIMEOUT_S = 0.2
 
@@ -23,7 +23,7 @@ class Users(object):
             return self._names[uid] if uid is not None else None
         if uid not in self._requested:
             self._requested.add(uid)
-            lookup = threading.Thread(target=self._look_up, args=(uid,), name="gconsole-user", daemon=True)
+            lookup = Thread(target=self._look_up, args=(uid,), name="gconsole-user")
             lookup.start()
             lookup.join(self._timeout_s)
             if lookup.is_alive():
@@ -37,6 +37,8 @@ class Users(object):
             self._names[uid] = pwd.getpwuid(uid).pw_name
         except KeyError:
             self._names[uid] = None
+        except Exception:  # noqa: BLE001 - without memory: looked up again
+            self._requested.discard(uid)
 
 
 def _local(path: str) -> "dict[int, str | None]":

@@ -63,6 +63,7 @@ class CostSampler(Sampler):
             tx = (sent - self._last[2]) / elapsed
         self._last = (now, used, sent)
         self._adjust_interval(now, used)
+        self._report_unreported()
         yield (
             "agent_cost",
             {
@@ -88,6 +89,14 @@ class CostSampler(Sampler):
             self.agent.log("info", "sampler %s runs again" % name)
         self._were_hung = hung
         return hung
+
+    def _report_unreported(self) -> None:
+        """Log how many failures could not be logged when they happened: records are missing without a trace."""
+        count = self.agent.unreported
+        if count:
+            text = "records are missing: %d failures of the agent could not be logged, as it had no memory" % count
+            self.agent.log("warning", text, "free memory on the node, or raise the limit of the login (ulimit -v)")
+            self.agent.unreported -= count
 
     def _rss(self) -> int:
         with open("/proc/self/statm") as f:

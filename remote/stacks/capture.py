@@ -18,6 +18,7 @@ from ..proc.activity import ProcessState, describe_exit, state_of
 from ..proc.apart import as_fields
 from ..proc.memory_readers import MemoryReaders
 from ..proc.procfs import GONE, ProcFs
+from ..proc.threads import Thread
 from . import py_spy, task_values
 from .capture_targets import Target, new_children, peer_targets, targets_of
 from .connections import BadEnds, connections, parse_ends
@@ -229,6 +230,7 @@ class Capture(object):
         """Read every process, ranks first, as many at a time as there are processors."""
         queue = list(reversed(self.targets))
         queue_lock = threading.Lock()
+        unread: "list[Target]" = []
 
         def work() -> None:
             while True:
@@ -236,14 +238,27 @@ class Capture(object):
                     if not queue:
                         return
                     target = queue.pop()
-                self._read(target, number, slot)
+                unread.append(target)
+                self._read_or_report(target, number, slot)
+                unread.remove(target)
 
         count = min(len(queue), len(os.sched_getaffinity(0)))
-        workers = [threading.Thread(target=work, name="gconsole-capture", daemon=True) for _ in range(count)]
+        workers = [Thread(target=work, name="gconsole-capture") for _ in range(count)]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join(max(0.1, self.request.deadline - time.monotonic() + 1.0))
+        if unread and not any(worker.is_alive() for worker in workers):
+            raise MemoryError("%d processes could not be read" % (len(unread) + len(queue)))
+
+    def _read_or_report(self, target: "Target", number: int, slot: int) -> None:
+        """Read one process; a failure of the agent itself becomes the reason why there is no stack of it."""
+        try:
+            self._read(target, number, slot)
+        except Exception as error:  # noqa: BLE001 - no rank is left out without a word
+            record = dict(target.fields, capture=self.request.id, sample=number, at=slot)
+            text = "the agent failed: %s: %s" % (type(error).__name__, error)
+            self._post_failure(record, StackError("unreadable", text))
 
     def _read(self, target: "Target", number: int, slot: int) -> None:
         record = dict(target.fields, capture=self.request.id, sample=number, at=slot)

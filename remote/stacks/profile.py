@@ -15,6 +15,7 @@ from ..proc import apart, limited
 from ..proc.activity import parse_syscall
 from ..proc.cgroups import Cgroups
 from ..proc.procfs import ProcFs, printable
+from ..proc.threads import Thread
 from . import py_spy
 
 TYPE_CHECKING = False
@@ -63,7 +64,7 @@ def run_profile(agent: "Agent", args: "Fields") -> "Fields":
     before = [_counters(procfs, rank.pid) for rank in ranks]
     began, rate, cpu_s = time.monotonic(), RATES[0], 0.0
     ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(procfs, profiles, ended), name="gconsole-profile", daemon=True)
+    watcher = Thread(target=_watch, args=(procfs, profiles, ended), name="gconsole-profile")
     watcher.start()
     try:
         for _ in range(blocks if blob else 0):
@@ -98,7 +99,7 @@ def run_profile(agent: "Agent", args: "Fields") -> "Fields":
 def _block(blob: str, profiles: "list[ProfileOf]", rate: int) -> float:
     """Sample all ranks for one block; the CPU time that this took, seconds."""
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    workers = [threading.Thread(target=_sample, args=(blob, profile, rate), daemon=True) for profile in profiles]
+    workers = [Thread(target=_sample, args=(blob, profile, rate)) for profile in profiles]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -3,12 +3,12 @@
 import json
 import os
 import re
-import threading
 import time
 
 from ..proc.apart import as_fields, as_text
 from ..proc.limited import Values
 from ..proc.procfs import printable
+from ..proc.threads import Thread
 from ..proc.user_files import RightsOf, open_regular
 from .poll_loops import MAX_ABOVE, MAX_BELOW, poll_loop
 
@@ -117,9 +117,7 @@ class SourceLines(object):
         if self._timed_out:
             return None
         results: "list[tuple[RightsOf, bytes] | None]" = []
-        reader = threading.Thread(
-            target=lambda: results.append(self._content_of(pid, file)), name="gconsole-source", daemon=True
-        )
+        reader = Thread(target=lambda: results.append(self._content_of(pid, file)), name="gconsole-source")
         reader.start()
         reader.join(READ_TIMEOUT_S)
         self._timed_out = not results

@@ -78,7 +78,7 @@ async def test_node_whose_hello_comes_with_its_first_tick_is_connected_at_once()
     def follow(records: Any) -> None:  # as the fleet does
         states.extend(record.state for record in records if isinstance(record, NodeState))
         if any(isinstance(record, AgentCost) for record in records):
-            link.mark_sampled()
+            link.mark_sampled(1.0)
 
     hub.subscribe(follow)
     link.start()
