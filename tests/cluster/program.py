@@ -54,7 +54,10 @@ def run_program(
         out, err = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        out, err = process.communicate()
+        try:
+            out, err = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired as error:  # a process that it started holds its output open
+            out, err = str(error.stdout), str(error.stderr)
         raise AssertionError(f"{' '.join(argv)} did not end within {deadline_s:g} s:\n{out}\n{err}") from None
     return Run(process.returncode, out, err, {})
 

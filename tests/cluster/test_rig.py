@@ -48,6 +48,12 @@ def test_ssh_reaches_every_node_and_the_closed_rig_leaves_no_traces(each_mode: s
     assert leftovers_of(os.getpid()) == []
 
 
+def test_failing_block_does_not_wait_for_a_process_that_runs_without_end(each_mode: str) -> None:
+    with Rig(nodes=1, mode=each_mode) as rig, pytest.raises(ZeroDivisionError):  # noqa: SIM117
+        with rig.nodes[0].run(["sleep", "1000"]):
+            raise ZeroDivisionError
+
+
 async def test_a_command_over_ssh_reads_its_stdin_to_the_end(each_mode: str) -> None:
     with Rig(nodes=1, mode=each_mode) as rig:
         node = rig.nodes[0]

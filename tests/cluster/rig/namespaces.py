@@ -83,6 +83,15 @@ def start_init(network: Path, argv: Sequence[str], **popen: Any) -> subprocess.P
     return in_own_thread(act)
 
 
+class NodeProcess(subprocess.Popen):
+    """A process on a node. A `with` block that fails kills it: one that runs without end would be waited for."""
+
+    def __exit__(self, exc_type: type[BaseException] | None, *details: Any) -> None:
+        if exc_type is not None:
+            self.kill()
+        super().__exit__(exc_type, *details)
+
+
 class Namespaces:
     """The namespaces of a running process, held open."""
 
@@ -100,7 +109,7 @@ class Namespaces:
             unshare(CLONE_FS)  # the kernel lets a thread change its mount namespace only without a shared cwd
             for descriptor in self._descriptors:
                 setns(descriptor)
-            return subprocess.Popen(argv, **popen)
+            return NodeProcess(argv, **popen)
 
         return in_own_thread(act)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from . import accounts, network, processes, pythons
 from .claims import FILTER_VARIABLE, Claim
 from .detect import RigUnavailable
-from .namespaces import Namespaces, start_init
+from .namespaces import Namespaces, NodeProcess, start_init
 
 INIT = Path(__file__).with_name("node_init.py")
 STOP_DEADLINE_S = 60.0
@@ -91,7 +91,7 @@ class SharedSandbox:
         if user is not None and user not in (me.name, me.uid):
             raise RigUnavailable("another user on a node needs namespaces mode")
         popen.setdefault("cwd", self._home)
-        child = subprocess.Popen(argv, env=_environment(me, self.variables, env), **popen)
+        child = NodeProcess(argv, env=_environment(me, self.variables, env), **popen)
         self._claim.note_process(child.pid)
         return self._children.add(child)
 
