@@ -92,8 +92,6 @@ CPU_S = 5
 MAX_LINE = 1 << 16
 #: Seconds to wait for a killed command; one that hangs in the kernel is left to a thread.
 REAP_S = 0.5
-#: Seconds that the start of a detached command may take; the file system of its log may hang.
-START_S = 60.0
 
 _running: "set[subprocess.Popen[bytes]]" = set()
 _lock = threading.Lock()
@@ -407,10 +405,7 @@ class DetachedStarter(object):
         """Start a listed command, detached; its output goes to the file `log`. Raises OSError."""
         answer: queue.Queue[Exception | None] = queue.Queue()
         self._orders.put((name, words, log, answer))
-        try:
-            error = answer.get(timeout=START_S)
-        except queue.Empty:
-            raise OSError("the job could not be started within %d s" % START_S)
+        error = answer.get()
         if error is not None:
             raise error
 

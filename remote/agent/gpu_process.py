@@ -28,7 +28,7 @@ from .sampler_thread import SamplerThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import IO, Any, Iterable
 
     from ..samplers.base import Context, Fact, Fields
     from .agent import Agent
@@ -175,20 +175,21 @@ class GpuProcess(Sampler):
         self._last_line = time.monotonic()
         self._lateness = Lateness()
         from_agent, self._input = os.pipe()
-        output = -1
+        lines: "IO[bytes] | None" = None
         ends = [from_agent]
         try:
             output, to_agent = os.pipe()
             ends.append(to_agent)
+            lines = os.fdopen(output, "rb")
             pid = os.fork()
             if not pid:
                 _run_child(self.context, from_agent, to_agent, self._agent.epoch)
             self._pid = pid
-            arguments = (output, self._ended, self._first)
+            arguments = (lines, self._ended, self._first)
             Thread(target=self._receive, args=arguments, name="gconsole-gpu-pipe").start()
         except Exception:  # no memory, threads or descriptors: nothing is left of this attempt
-            if output >= 0:
-                os.close(output)
+            if lines is not None:
+                lines.close()
             self._end_child()
             raise
         finally:
@@ -196,9 +197,9 @@ class GpuProcess(Sampler):
                 os.close(end)
         self._send_settings()
 
-    def _receive(self, output: int, ended: "threading.Event", first: "threading.Event") -> None:
+    def _receive(self, lines: "IO[bytes]", ended: "threading.Event", first: "threading.Event") -> None:
         try:
-            with os.fdopen(output, "rb") as lines:
+            with lines:
                 for line in lines:
                     self._last_line = time.monotonic()
                     if line.startswith(b"\t") and line.endswith(b"\t\n"):  # else a crash has interrupted it

@@ -37,8 +37,8 @@ class ProbeService(object):
                 sock = ProbeSocket(*bind_address(interface))
                 self._interface = interface
                 thread = ProbeThread(sock, self._agent.outbox.post, self.add_cost, time.monotonic() + for_s)
-                self._thread = thread
                 thread.start()
+                self._thread = thread
             thread.until = time.monotonic() + for_s
             sock = thread.sock
             return {

@@ -237,11 +237,12 @@ class PcieThread(object):
 
     def latest(self, uuid: str, handle: "Any") -> "tuple[tuple[float, float] | None, str | None]":
         """((rx, tx) in bytes/s, None), (None, error), or (None, None) before the first sample."""
-        if uuid not in self._handles:
+        if uuid not in self._handles or self._thread is None:
             self._handles[uuid] = handle
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="gconsole-pcie")
-                self._thread.start()
+                thread = Thread(target=self._run, name="gconsole-pcie")
+                thread.start()
+                self._thread = thread
         result = self._latest.get(uuid)
         return (None, result) if isinstance(result, str) else (result, None)
 

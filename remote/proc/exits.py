@@ -74,8 +74,14 @@ class ExitWatch(object):
             return
         with self._lock:
             if self._epoll is None:
-                self._epoll = select.epoll()
-                Thread(target=self._run, name="gconsole-exits").start()
+                epoll = self._epoll = select.epoll()
+                try:
+                    Thread(target=self._run, args=(epoll,), name="gconsole-exits").start()
+                except RuntimeError:
+                    self._epoll = None  # tried again with the next process
+                    epoll.close()
+                    os.close(pidfd)
+                    return
             self._keys[pidfd] = (key, is_readable)
             self._epoll.register(pidfd, select.EPOLLIN)
 
@@ -83,18 +89,17 @@ class ExitWatch(object):
         """Forget the end of a process."""
         self.ends.pop(key, None)
 
-    def _run(self) -> None:
-        while True:
+    def _run(self, epoll: "select.epoll") -> None:
+        while not epoll.closed:
             try:
-                self._wait()
+                self._wait(epoll)
             except Exception:  # noqa: BLE001 - without memory; those that are still registered come again
                 time.sleep(PAUSE_S)
 
-    def _wait(self) -> None:
+    def _wait(self, epoll: "select.epoll") -> None:
         """Wait for the next ends, and note them."""
-        assert self._epoll is not None
         waited = _waited_ns()
-        ready = self._epoll.poll()
+        ready = epoll.poll()
         hi_ns = stamps.realtime_ns()
         ended = []
         for pidfd, _ in ready:
@@ -104,7 +109,7 @@ class ExitWatch(object):
         lo_ns = hi_ns - max(0, _waited_ns() - waited) - WAKE_NS
         for pidfd, key, code in ended:
             self.ends[key] = ProcessEnd(lo_ns, hi_ns, code)
-            self._epoll.unregister(pidfd)
+            epoll.unregister(pidfd)
             with self._lock:
                 del self._keys[pidfd]
             os.close(pidfd)

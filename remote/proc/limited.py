@@ -326,9 +326,16 @@ class Parsers(object):
             else:
                 self._idle.setdefault(user, []).append((now, parser))
                 if self._ender is None:
-                    self._ender = Thread(target=self._end_idle, name="gconsole-parsers")
-                    self._ender.start()
+                    self._start_ender()
             self._changed.notify_all()
+
+    def _start_ender(self) -> None:
+        ender = Thread(target=self._end_idle, name="gconsole-parsers")
+        try:
+            ender.start()
+            self._ender = ender
+        except RuntimeError:
+            pass  # no memory or threads: tried again when the next child becomes idle
 
     def _forget(self, user: "Any", parser: "Parser") -> None:
         del self._born[parser]

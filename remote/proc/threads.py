@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 #: Seconds until a thread that does not run counts as failed; less than a console waits for a lingering agent.
-START_S = 5.0
+START_S = 8.0
 
 
 class Thread(threading.Thread):

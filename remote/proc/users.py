@@ -24,7 +24,11 @@ class Users(object):
         if uid not in self._requested:
             self._requested.add(uid)
             lookup = Thread(target=self._look_up, args=(uid,), name="gconsole-user")
-            lookup.start()
+            try:
+                lookup.start()
+            except RuntimeError:  # no memory or threads: looked up again
+                self._requested.discard(uid)
+                return None
             lookup.join(self._timeout_s)
             if lookup.is_alive():
                 self._timeout_s = 0.0  # the directory is slow: later lookups do not wait

@@ -13,7 +13,7 @@ class Agent:
 
     def __init__(self):
         self.threads, self.config, self.outbox = (), {"cpu_budget_pct": 2}, SimpleNamespace(posted_bytes=0)
-        self.logged = []
+        self.logged, self.unreported = [], 0
 
     def log(self, severity, text, try_=None):
         self.logged.append((severity, text, try_))
@@ -62,3 +62,10 @@ def test_agent_over_its_cpu_budget_halves_its_sampling_rate_and_warns(watched):
 def test_slowdown_is_capped_and_reversed_when_the_cost_falls(watched):
     assert watched.use(50, seconds=300) == cost.MAX_SLOWDOWN
     assert watched.use(0.1, seconds=300) == 1.0
+
+
+def test_failures_that_could_not_be_logged_are_reported_once(watched):
+    watched.agent.unreported = 3
+    watched.use(0.1, seconds=2)
+    [(severity, text, _)] = watched.agent.logged
+    assert severity == "warning" and "3 failures" in text
