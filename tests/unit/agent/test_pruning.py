@@ -81,6 +81,25 @@ def h(): pass
     assert "h" not in ast.dump(tree)
 
 
+def test_imports_that_nothing_kept_refers_to_are_removed():
+    """pynvml imports ctypes.util, which loads subprocess and shutil, and does not use it."""
+    source = b"""
+from __future__ import division
+import os.path, sys
+import string as text
+from ctypes import *
+from ctypes.util import find_library
+from functools import wraps
+def f(): return sys.path
+def g(): return text.capwords
+"""
+    tree = trim_module.prune(source, ["f"])
+
+    assert [ast.unparse(statement) for statement in tree.body[:3]] == [
+        "from __future__ import division", "import os.path, sys", "from ctypes import *"]  # fmt: skip
+    assert len(tree.body) == 4
+
+
 def test_names_kept_of_pynvml_are_all_that_the_agent_mentions():
     sources = [path.read_bytes() for path in REMOTE.parent.rglob("*.py")]
     mentioned = {name.decode() for source in sources for name in bundle._NVML_NAME.findall(source)}
