@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 
 from ..accelerators.devices import sysfs_gpus
 from ..clocks import stamps
@@ -19,7 +18,6 @@ from ..samplers.base import Context, Unavailable
 from ..samplers.capacity import CapacitySampler
 from ..samplers.clock import GpuTimerSampler, ServiceSampler, SnapshotSampler
 from ..samplers.cost import CostSampler
-from ..samplers.gpu import GpuSampler
 from ..samplers.history import HistorySampler
 from ..samplers.host import HostSampler, node_fields
 from ..samplers.jobs import JobSampler
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from .bootstrap import BundleImporter
     from .cache import Cache
     from .digests import Order
+    from .gpu_fork import GpuChild
 
 #: Seconds the writer waits for the records of a tick, which several threads post, to send them in one write.
 GATHER_S = 0.02
@@ -64,7 +63,10 @@ PAUSE_S = 0.5
 class Agent(object):
     """One incarnation of the agent on a node, with the id that all its records carry."""
 
-    def __init__(self, start: "Fields", place: "Cache", importer: "BundleImporter") -> None:
+    def __init__(
+        self, start: "Fields", place: "Cache", importer: "BundleImporter", gpu_child: "GpuChild | None" = None
+    ) -> None:
+        """`gpu_child`: the process for NVML that was forked before."""
         config = start["config"]
         self.id = "%016x" % int.from_bytes(os.urandom(8), "big")
         self.console = start["console"]
@@ -92,14 +94,13 @@ class Agent(object):
         self._started: list[SamplerThread] = []
         self._lock = threading.Lock()
         self._importer = importer
+        self._gpu_child = gpu_child
         self.context = Context(
             interval_s=config.get("sample_interval_ms", 1000) / 1000.0,
             process_filter=tuple(config["process_filter"]) if config.get("process_filter") else None,
             simulate_gpus=config.get("simulate_gpus", 0),
         )
-        self.context.import_nvml, self.context.prepare_nvml = self._import_nvml, importer.wait_compiled
-        if not self.context.simulate_gpus and call.is_installed():
-            importer.compile_aside("pynvml")  # now, while this process has one thread
+        self.context.import_nvml, self.context.prepare_nvml = call.import_binding, importer.wait_compiled
         self.followed: dict[str, Follower] = {}  # job: its output reader
         self.left_off: dict[str, Follower] = {}  # job: reader of an output that is no longer followed
         self.starter = DetachedStarter()
@@ -266,9 +267,13 @@ class Agent(object):
         others = sysfs_gpus(self.context.sys) if nvml is None else ([], [])
         if others != ([], []):  # of another vendor; NVIDIA's library is not even looked for
             samplers += self._accelerator_samplers(*others)
+            if self._gpu_child is not None:
+                self._gpu_child.end()
         elif nvml is None:
-            samplers += [GpuProcess(self.context, self), TopologySampler(self.context, of=("nic",))]
+            samplers += [GpuProcess(self.context, self, self._gpu_child), TopologySampler(self.context, of=("nic",))]
         else:
+            from ..samplers.gpu import GpuSampler  # without simulation only its own process needs it
+
             samplers += [GpuSampler(self.context, nvml), TopologySampler(self.context, nvml)]
         samplers += [NicSampler(self.context), JobSampler(self.context, self)]
         samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
@@ -300,17 +305,6 @@ class Agent(object):
         # nodes on one machine (demo) share a host name and differ in their filter
         host = "%s %s" % (os.uname().nodename, self.context.process_filter)
         return simulate.SimulatedNvml(self.context.simulate_gpus, host)
-
-    def _import_nvml(self) -> "Any":
-        """The module pynvml. Raises Unavailable."""
-        call.check_library()
-        try:
-            import pynvml  # type: ignore[import-untyped]
-        except Exception as error:  # noqa: BLE001 - whatever the reason, there are no GPU metrics
-            text = "the NVIDIA driver's library is there, but pynvml, which calls it, cannot be loaded: %s: %s"
-            try_ = "run: gconsole clean, and connect again"
-            raise Unavailable(text % (type(error).__name__, error), try_, "gpu_no_binding")
-        return pynvml
 
     def _prepare(self, samplers: "list[Sampler]") -> None:
         try:
@@ -365,6 +359,8 @@ class Agent(object):
 
     def report_crash(self, what: str) -> None:
         """Log that `what` failed, with the innermost frames of the exception being handled. Raises nothing."""
+        import traceback  # only after a failure: 0.2 MB
+
         try:
             self.log("error", "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:]))
         except MemoryError:

@@ -1,30 +1,18 @@
-"""NVML in a child process: a driver library that hangs or crashes does not take the agent with it.
+"""The agent's side of the process that reads NVML: starts it, watches it, and posts its records (see gpu_child.py)."""
 
-The child is forked without an exec, runs the samplers that call NVML on threads of its own, and sends their records on
-one pipe: those of an instant as a line of kinds and JSON between tabs, which the agent does not decode. Other messages
-are a line of JSON; other lines are a traceback of faulthandler. It ends when its input ends.
-"""
-
-import faulthandler
-import gc
 import json
 import os
 import re
-import resource
 import signal
-import sys
 import threading
 import time
-import traceback
 
 from ..nvml import call, inventory
-from ..proc.starvation import SHORT_S, HungCalls, Lateness, StarvedTime
+from ..proc.starvation import SHORT_S, Lateness, StarvedTime
 from ..proc.threads import Thread
 from ..samplers.base import Sampler, Unavailable
-from ..samplers.gpu import GpuSampler
-from ..samplers.topology import TopologySampler
-from . import release, wire
-from .sampler_thread import SamplerThread
+from . import release
+from .gpu_fork import RANK_FIELDS, GpuChild
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,8 +48,10 @@ class GpuProcess(Sampler):
 
     name = "gpu"
 
-    def __init__(self, context: "Context", agent: "Agent") -> None:
+    def __init__(self, context: "Context", agent: "Agent", first: "GpuChild | None" = None) -> None:
+        """`first`: the child that was forked before; None: `start` forks it."""
         super(GpuProcess, self).__init__(context)
+        self._next = first
         self._agent = agent
         self._pid = 0
         self._input = -1  # the child's, for ranks and intervals
@@ -82,13 +72,13 @@ class GpuProcess(Sampler):
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Fork the child and wait until NVML has started. Raises Unavailable."""
+        """Start the child and wait until NVML has started. Raises Unavailable."""
         self._check_released()
         call.check_installed()
         self.context.prepare_nvml()
         if self._pid and not self._reap():
             raise Unavailable("the process that reads the NVIDIA driver cannot be killed", _HANG_TRY, "gpu_hung")
-        self._fork()
+        self._start_child()
         while not self._first.wait(0.5):
             if self._ended.is_set() and not self._first.is_set():
                 raise self._death()
@@ -168,33 +158,31 @@ class GpuProcess(Sampler):
 
     # -- the child -----------------------------------------------------------------------------------------------------
 
-    def _fork(self) -> None:
+    def _start_child(self) -> None:
         self._crash, self._refused, self._call, self._hung_since = [], None, None, None
         self._inventory, self._sent = None, ""
         self._ended, self._first = threading.Event(), threading.Event()
         self._last_line = time.monotonic()
         self._lateness = Lateness()
-        from_agent, self._input = os.pipe()
+        child, self._next = self._next, None
+        if child is None:
+            from . import gpu_child  # noqa: F401 - not in the child, where another thread's import may be locked
+
+            child = GpuChild(self.context)
+        self._pid, self._input = child.pid, child.input
         lines: "IO[bytes] | None" = None
-        ends = [from_agent]
         try:
-            output, to_agent = os.pipe()
-            ends.append(to_agent)
-            lines = os.fdopen(output, "rb")
-            pid = os.fork()
-            if not pid:
-                _run_child(self.context, from_agent, to_agent, self._agent.epoch)
-            self._pid = pid
+            lines = os.fdopen(child.output, "rb")
             arguments = (lines, self._ended, self._first)
             Thread(target=self._receive, args=arguments, name="gconsole-gpu-pipe").start()
-        except Exception:  # no memory, threads or descriptors: nothing is left of this attempt
+        except Exception:  # no memory or threads: nothing is left of this attempt
             if lines is not None:
                 lines.close()
+            else:
+                os.close(child.output)
             self._end_child()
             raise
-        finally:
-            for end in ends:
-                os.close(end)
+        self._write(json.dumps({"epoch": self._agent.epoch}) + "\n")
         self._send_settings()
 
     def _receive(self, lines: "IO[bytes]", ended: "threading.Event", first: "threading.Event") -> None:
@@ -255,16 +243,22 @@ class GpuProcess(Sampler):
         basis = (snapshot.ranks if snapshot is not None else None, self.context.interval_s, order)
         if self._sent and basis[0] is self._basis[0] and basis == self._basis:
             return  # the usual case: the process sampler publishes the same tuple until a rank changes
-        ranks = [[getattr(rank, name) for name in _RANK] for rank in snapshot.ranks] if snapshot is not None else []
+        present = snapshot.ranks if snapshot is not None else ()
+        ranks = [[getattr(rank, name) for name in RANK_FIELDS] for rank in present]
         settings = {"interval_s": self.context.interval_s, "ranks": ranks, "digests": order and order.fields}
         line = json.dumps(settings) + "\n"
         if line != self._sent and len(line) < 65536:  # of a pipe's buffer: a hung child must not block the agent
-            try:
-                os.set_blocking(self._input, False)
-                os.write(self._input, line.encode("utf-8"))
+            if self._write(line):
                 self._sent, self._basis = line, basis
-            except OSError:
-                pass  # the child has died, or reads nothing: noticed by its output
+
+    def _write(self, line: str) -> bool:
+        """Write to the child; False if it has died, or reads nothing, which is noticed by its output."""
+        try:
+            os.set_blocking(self._input, False)
+            os.write(self._input, line.encode("utf-8"))
+        except OSError:
+            return False
+        return True
 
     def _post(self, fields: "Fields") -> None:
         with self._lock:
@@ -319,181 +313,9 @@ class GpuProcess(Sampler):
         return True
 
 
-#: Fields of a rank that the child needs to name the rank of a GPU's process.
-_RANK = ("pid", "ns_pid", "gpu", "job", "attempt", "rank")
-
-
 def signal_name(number: int) -> str:
     """SIGSEGV for 11; the number where it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return "%d" % number
-
-
-class _Ranks(object):
-    """What the child's samplers read of the process sampler."""
-
-    def __init__(self, rows: "list[list[Any]]") -> None:
-        self.ranks = [_Rank(row) for row in rows]
-
-
-class _Rank(object):
-    __slots__ = _RANK
-
-    def __init__(self, row: "list[Any]") -> None:
-        for name, value in zip(_RANK, row):  # noqa: B905 - Python 3.6
-            setattr(self, name, value)
-
-
-class _Child(object):
-    """Stands for the agent in the child: the outbox of its samplers, too."""
-
-    def __init__(self, context: "Context", output: int, epoch: float) -> None:
-        self.context = context
-        self.ended = threading.Event()
-        self.epoch = epoch  # the agent's grid: it sends the records of both in one write
-        self.outbox = self
-        self.digests: "Order | None" = None
-        self._output = output
-        self._lock = threading.Lock()
-
-    def send(self, message: "Fields") -> None:
-        """Write one message; the child ends when the agent has."""
-        self._write(json.dumps(message))
-
-    def _write(self, line: str) -> None:
-        data = line.encode("ascii") + b"\n"
-        with self._lock:
-            try:
-                while data:
-                    data = data[os.write(self._output, data) :]
-            except (OSError, MemoryError):  # the latter after a part that was written: the next line would be damaged
-                os._exit(0)
-
-    def post(self, facts: "Iterable[Fact]") -> None:
-        """Send the records of one instant."""
-        parts = [part for fact in facts for part in self._encoded(*fact)]
-        if parts:
-            self._write("\t".join([""] + parts + [""]))
-
-    @staticmethod
-    def _encoded(kind: str, fields: "Fields") -> "tuple[str, str]":
-        try:
-            return kind, wire.to_json(fields)
-        except ValueError as error:  # NaN
-            text = "a %s record could not be sent: %s" % (kind, error)
-            return "log", wire.to_json({"source": "agent", "severity": "error", "text": text})
-
-    def miss(self, name: str, text: str, try_: str) -> None:
-        """NVML cannot be used: this child is of no more use, as the library keeps its state."""
-        self.send({"refused": [text, try_, name]})
-        os._exit(0)
-
-    def unmiss(self, name: str) -> None:
-        """Never called: see `miss`."""
-
-    def report_crash(self, what: str) -> None:
-        """A sampler failed."""
-        self.send({"crash": "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:])})
-
-
-def _run_child(context: "Context", from_agent: int, output: int, epoch: float) -> None:
-    """Everything that the child does."""
-    try:
-        _detach(from_agent, output)
-        if hasattr(gc, "freeze"):  # Python 3.7: collections do not touch the pages that it shares with the agent
-            gc.freeze()
-        child = _Child(context, output, epoch)
-        context.shared = {}
-        threads = [SamplerThread(GpuSampler(context), child)]
-        threads.append(SamplerThread(TopologySampler(context, of=("gpu",)), child))
-        calls = HungCalls()
-        statm = os.open("/proc/self/statm", os.O_RDONLY)
-        receiver = Thread(target=_receive_settings, args=(context, from_agent, child))
-        receiver.start()
-        threads[0].start()
-        while not threads[0].ready.wait(1.0):
-            child.send(_status(context, threads, calls, statm))
-        threads[1].start()
-        while True:
-            child.send(_status(context, threads, calls, statm))
-            time.sleep(1.0 - (time.monotonic() - epoch) % 1.0)
-    except BaseException:  # noqa: BLE001 - this process must not return into the agent's code
-        os.write(output, (json.dumps({"crash": traceback.format_exc()[-2000:]}) + "\n").encode("utf-8"))
-    finally:
-        os._exit(1)
-
-
-def _detach(from_agent: int, output: int) -> None:
-    """Keep nothing of the agent: its connection must end with it, and a crash must leave no core file."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(null, number)
-    kept = sorted((from_agent, output))
-    low = 3
-    for number in kept + [min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 65536)]:
-        os.closerange(low, number)
-        low = number + 1
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-    faulthandler.enable(file=output, all_threads=False)
-
-
-def _receive_settings(context: "Context", from_agent: int, child: "_Child") -> None:
-    """Follow the agent's settings until it ends, and this process with it.
-
-    The same after a failure: with old settings, the GPUs would be shown with ranks that have ended.
-    """
-    ordered: "Fields | None" = None
-    try:
-        with os.fdopen(from_agent, "rb") as lines:
-            for line in lines:
-                settings = json.loads(line.decode("utf-8"))
-                context.interval_s = settings["interval_s"]
-                if settings["digests"] != ordered:
-                    ordered = settings["digests"]
-                    child.digests = _order(ordered)
-                context.shared["processes"] = _Ranks(settings["ranks"])
-    except Exception:  # noqa: BLE001 - the agent starts another process
-        child.report_crash("the settings of the GPU process could not be read")
-    finally:
-        os._exit(0)
-
-
-def _order(fields: "Fields | None") -> "Order | None":
-    """What comes as digests."""
-    if fields is None:
-        return None
-    from .digests import Order  # most agents have no order
-
-    return Order(fields)
-
-
-def _status(context: "Context", threads: "list[SamplerThread]", calls: "HungCalls", statm: int) -> "Fields":
-    """Cost of the child, and its call that hangs. `statm`: the open file of /proc."""
-    now = time.monotonic()
-    rss = int(os.pread(statm, 256, 0).split()[1]) * resource.getpagesize()
-    hung = calls.check(threads, now, 1.0)
-    call, hung_s = None, 0.0
-    if hung:
-        thread, hung_s = max(hung, key=lambda entry: entry[1])
-        call = _call_of(sys._current_frames().get(thread.ident or 0))
-    return {"cpu_s": time.process_time(), "rss_bytes": rss, "call": call, "hung_s": round(hung_s, 1),
-            "xids": context.shared.get("xids", False)}  # fmt: skip
-
-
-def _call_of(frame: "Any") -> "str | None":
-    """The NVML function in which a thread is, and the GPU that it was called for."""
-    call = gpu = None
-    while frame is not None:
-        name = frame.f_code.co_name
-        if name.startswith("nvml"):
-            call = name  # the outermost one: pynvml calls some through others
-        elif call is None and frame.f_code.co_filename.endswith("nvml/fields.py"):
-            call = "nvmlDeviceGetFieldValues"
-        if gpu is None:
-            gpu = getattr(frame.f_locals.get("device"), "index", None)
-        frame = frame.f_back
-    return call and (call if gpu is None else "%s of GPU %d" % (call, gpu))

@@ -5,6 +5,7 @@ The agent's modules come from the cache folder; where it lacks them, one line re
 modules came with the bootstrap.
 """
 
+import gc
 import json
 import os
 import sys
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from ..samplers.base import Fields
+    from .agent import Agent
     from .bootstrap import BundleImporter
+    from .gpu_fork import GpuChild
 
 
 def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter", digest: str, size: int) -> None:
@@ -43,15 +46,44 @@ def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter",
 
         gateway.run(start, place)
     _limit_heap()
-    from . import linger
-    from .agent import Agent
-
     if config.get("linger_s", 0) > 0:
-        linger.attach(stdin, start, place, lambda: Agent(start, place, importer))
+        from . import linger
+
+        linger.attach(stdin, start, place, lambda: _new_agent(start, place, importer))
         return
-    agent = Agent(start, place, importer)
+    agent = _new_agent(start, place, importer)
     agent.end_on_signals()
     agent.run(stdin, os.fdopen(os.dup(1), "wb", 0))
+
+
+def _new_agent(start: "Fields", place: "cache.Cache", importer: "BundleImporter") -> "Agent":
+    """The agent of this process."""
+    gpu_child = None if start["config"].get("simulate_gpus", 0) else _fork_gpu_child(importer)
+    from .agent import Agent
+
+    return Agent(start, place, importer, gpu_child)
+
+
+def _fork_gpu_child(importer: "BundleImporter") -> "GpuChild | None":
+    """The process for NVML, while this one is small and has one thread; None if there is nothing to read or no fork.
+
+    The sampler forks another one where it needs one.
+    """
+    from ..nvml import call
+    from ..samplers.base import Context
+    from .gpu_fork import GpuChild
+
+    if not call.is_installed():
+        return None
+    importer.compile_aside("pynvml")
+    if hasattr(gc, "freeze"):  # Python 3.7: collections of both do not touch, and so copy, what exists by now
+        gc.freeze()
+    context = Context()
+    context.import_nvml = call.import_binding
+    try:
+        return GpuChild(context)
+    except OSError:
+        return None  # no more processes are allowed at the moment
 
 
 def _limit_heap() -> None:

@@ -77,6 +77,18 @@ def check_library() -> None:
         raise Unavailable(text, try_, name)
 
 
+def import_binding() -> "Any":
+    """The module pynvml. Raises Unavailable."""
+    check_library()
+    try:
+        import pynvml  # type: ignore[import-untyped]
+    except Exception as error:  # noqa: BLE001 - whatever the reason, there are no GPU metrics
+        text = "the NVIDIA driver's library is there, but pynvml, which calls it, cannot be loaded: %s: %s"
+        try_ = "run: gconsole clean, and connect again"
+        raise Unavailable(text % (type(error).__name__, error), try_, "gpu_no_binding")
+    return pynvml
+
+
 def initialise(nvml: "Any") -> None:
     """Start NVML. Raises Unavailable with the name of its state."""
     try:

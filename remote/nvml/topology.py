@@ -3,14 +3,15 @@
 Every call may fail by itself; its result is then None, with the driver's error as the reason.
 """
 
+from ..proc.pci import kernel_address
 from .call import LOST, GpuLost, NvmlDevice
 from .fields import FieldReader, NvmlField
-from .info import pci_address
+from .info import bus_id, pci_address
 from .links import NvLinks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator
 
     RemoteEnd = tuple[str, str]  # (kind, PCI address or "")
 
@@ -110,6 +111,33 @@ class NvLinkRemotes(object):
         elif no_address and not address:
             lacking["b.id"] = no_address
         return (kind, address), lacking
+
+
+class TopologyGpu(object):
+    """One GPU with the handles of the topology sampler."""
+
+    def __init__(self, nvml: "Any", handle: "Any", uuid: str) -> None:
+        self.handle, self.uuid = handle, uuid
+        device = NvmlDevice(nvml, handle)
+        try:
+            address = bus_id(device)
+        except GpuLost as error:
+            address, device.unsupported["pci_bus_id"] = None, str(error)
+        self.address = kernel_address(address) if address else None
+        self.reason = device.unsupported.get("pci_bus_id", "the driver does not report its PCI address")
+        self.remotes = NvLinkRemotes(nvml, handle)
+
+
+def open_gpus(nvml: "Any", count: int) -> "Iterator[TopologyGpu]":
+    """GPUs that the driver can open; the GPU sampler reports the others."""
+    for index in range(count):
+        try:
+            handle, reason = query(nvml, "nvmlDeviceGetHandleByIndex", index)
+            uuid, no_uuid = ("", reason) if reason else query(nvml, "nvmlDeviceGetUUID", handle)
+        except GpuLost:
+            continue
+        if no_uuid is None:
+            yield TopologyGpu(nvml, handle, uuid)
 
 
 def _merged(links: "list[dict[str, Any]]") -> "tuple[dict[str, Any], dict[str, str]]":

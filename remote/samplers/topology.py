@@ -5,9 +5,8 @@ It has its own thread and NVML handles: eight GPUs take several hundred calls, w
 
 import time
 
-from ..nvml import call, info
-from ..nvml.call import GpuLost, NvmlDevice
-from ..nvml.topology import NvLinkRemotes, peer_fields, query
+from ..nvml import call
+from ..nvml.call import GpuLost
 from ..proc.pci import PciTree, kernel_address, numa_distances
 from .base import Sampler, Unavailable
 from .nic import identities
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence
 
     from ..accelerators.devices import SysfsGpu
+    from ..nvml.topology import TopologyGpu
     from ..proc.pci import PciPlace
     from .base import Context, Fact, Fields
 
@@ -46,7 +46,7 @@ class TopologySampler(Sampler):
         self._places: Any = nvml.places if self._simulated else PciTree(context.sys)
         self._is_open = False
         self._of = of
-        self._gpus: list[_Gpu] = []
+        self._gpus: list[TopologyGpu] = []
         self._sent: dict[Any, Fields] = {}  # (type, a, b): the fields of its last record
         self._due = 0.0
         self._count: int | None = None  # of the last `inventory`
@@ -55,12 +55,14 @@ class TopologySampler(Sampler):
         """Open the GPUs, if there are any."""
         if "gpu" not in self._of:
             return
+        from ..nvml.topology import open_gpus  # not in the agent, whose GPUs have a process of their own
+
         try:
             if self._nvml is None:
                 self._nvml = self.context.import_nvml()
             call.initialise(self._nvml)
             self._is_open = True
-            self._gpus = list(_gpus(self._nvml, call.device_count(self._nvml)))
+            self._gpus = list(open_gpus(self._nvml, call.device_count(self._nvml)))
         except Unavailable:
             pass  # the GPU sampler reports it; network ports and NUMA nodes exist without GPUs
 
@@ -121,13 +123,15 @@ class TopologySampler(Sampler):
         for edge in self._of_numa():
             yield edge
 
-    def _of_gpu(self, number: int, gpu: "_Gpu") -> "Iterator[Fields]":
+    def _of_gpu(self, number: int, gpu: "TopologyGpu") -> "Iterator[Fields]":
         if gpu.address is None:
             yield _edge("pcie", ("gpu", gpu.uuid), ("numa", ""), {"unsupported": {"via": gpu.reason}})
         else:
             yield _place(("gpu", gpu.uuid), self._places.of(gpu.address))
         for (kind, address), fields, lacking in gpu.remotes.read():
             yield _edge("nvlink", ("gpu", gpu.uuid), self._end(kind, address), dict(fields, unsupported=lacking))
+        from ..nvml.topology import peer_fields
+
         for other in self._gpus[number + 1 :]:
             ends = ("gpu", gpu.uuid), ("gpu", other.uuid)
             try:
@@ -177,33 +181,6 @@ class TopologySampler(Sampler):
                 changed.append(dict(edge, gone=True))
         self._sent = edges
         return changed
-
-
-class _Gpu(object):
-    """One GPU with the handles of this sampler."""
-
-    def __init__(self, nvml: "Any", handle: "Any", uuid: str) -> None:
-        self.handle, self.uuid = handle, uuid
-        device = NvmlDevice(nvml, handle)
-        try:
-            address = info.bus_id(device)
-        except GpuLost as error:
-            address, device.unsupported["pci_bus_id"] = None, str(error)
-        self.address = kernel_address(address) if address else None
-        self.reason = device.unsupported.get("pci_bus_id", "the driver does not report its PCI address")
-        self.remotes = NvLinkRemotes(nvml, handle)
-
-
-def _gpus(nvml: "Any", count: int) -> "Iterator[_Gpu]":
-    """GPUs that the driver can open; the GPU sampler reports the others."""
-    for index in range(count):
-        try:
-            handle, reason = query(nvml, "nvmlDeviceGetHandleByIndex", index)
-            uuid, no_uuid = ("", reason) if reason else query(nvml, "nvmlDeviceGetUUID", handle)
-        except GpuLost:
-            continue
-        if no_uuid is None:
-            yield _Gpu(nvml, handle, uuid)
 
 
 def _edge(kind: str, a: "tuple[str, str]", b: "tuple[str, str]", fields: "Fields") -> "Fields":

@@ -15,6 +15,7 @@ from nvml.library import Scenario, folder, load
 
 from gconsole_remote.agent import doctor, gpu_process, release, sampler_thread
 from gconsole_remote.agent.digests import Order
+from gconsole_remote.agent.gpu_fork import GpuChild
 from gconsole_remote.agent.gpu_process import GpuProcess
 from gconsole_remote.agent.sampler_thread import SamplerThread
 from gconsole_remote.nvml import call
@@ -81,8 +82,8 @@ def started(tmp_path, monkeypatch):
         monkeypatch.setattr(module, name, value)
     kept = []
 
-    def start(lines, loads=None):
-        """`loads`: the file without which the binding cannot be loaded."""
+    def start(lines, loads=None, fork_before=None):
+        """`loads`: the file without which the binding cannot be loaded. `fork_before`: as the agent's start does."""
 
         def import_nvml():
             if loads is not None and not loads.exists():
@@ -96,7 +97,7 @@ def started(tmp_path, monkeypatch):
         context.sys, context.kmsg, context.proc = str(tmp_path / "sys"), str(tmp_path / "kmsg"), str(tmp_path / "proc")
         context.import_nvml = import_nvml
         agent = FakeAgent()
-        sampler = GpuProcess(context, agent)
+        sampler = GpuProcess(context, agent, fork_before(context) if fork_before else None)
         thread = SamplerThread(sampler, agent)
         thread.start()
         kept.append((agent, thread, sampler))
@@ -117,6 +118,47 @@ def test_records_cost_and_links_arrive_from_the_child(started):
     watched.agent.until(lambda: "gpu_process" in watched.context.shared, "cost")
     assert watched.agent.last("gpu")["util_pct"] == 97
     assert watched.agent.missing == {}
+
+
+def test_child_that_was_forked_before_the_sampler_is_used_and_replaced_after_a_crash(started):
+    before = []
+
+    def fork_before(context):
+        before.append(GpuChild(context))
+        return before[0]
+
+    watched = started(scenarios.hgx_h100(), fork_before=fork_before)
+    watched.agent.until_inventory(count=8)
+    watched.agent.until(lambda: watched.context.shared.get("gpu_edges") == 8 * 4 + 28 + 8, "edges")
+    assert watched.sampler._pid == before[0].pid
+    os.kill(before[0].pid, signal.SIGKILL)
+
+    assert "was killed by signal SIGKILL" in watched.agent.until_inventory(fault="gpu_crashed")["text"]
+    watched.agent.until_inventory(count=8)
+    assert watched.sampler._pid not in (0, before[0].pid)
+
+
+def test_child_that_died_before_it_was_needed_is_replaced(started):
+    def fork_and_kill(context):
+        child = GpuChild(context)
+        os.kill(child.pid, signal.SIGKILL)
+        return child
+
+    watched = started(scenarios.hgx_h100(), fork_before=fork_and_kill)
+
+    watched.agent.until_inventory(count=8)
+    watched.agent.until(lambda: watched.agent.missing == {}, "missing is withdrawn")
+
+
+def test_child_that_is_not_needed_ends_without_loading_the_driver(tmp_path):
+    context = Context()
+    context.import_nvml = lambda: (tmp_path / "loaded").touch()
+
+    child = GpuChild(context)
+    child.end()  # waits for it
+
+    assert not Path(f"/proc/{child.pid}").exists()
+    assert not (tmp_path / "loaded").exists()
 
 
 def test_driver_that_hangs_at_its_start_is_slow_then_hung_then_repaired(started):
@@ -250,7 +292,7 @@ def test_refusal_that_arrives_just_after_the_wait_for_it_is_no_crash(tmp_path, m
     context.sys, context.kmsg, context.proc = str(tmp_path / "sys"), str(tmp_path / "kmsg"), str(tmp_path / "proc")
     context.import_nvml = lambda: pynvml
     sampler = GpuProcess(context, FakeAgent())
-    fork = sampler._fork
+    start_child = sampler._start_child
 
     class LateWait:
         """The first wait ends without a result just before the child has answered and ended."""
@@ -265,11 +307,11 @@ def test_refusal_that_arrives_just_after_the_wait_for_it_is_no_crash(tmp_path, m
             assert sampler._ended.wait(DEADLINE_S)
             return self.waits > 1
 
-    def fork_with_a_late_answer():
-        fork()
+    def start_with_a_late_answer():
+        start_child()
         sampler._first = LateWait(sampler._first)
 
-    monkeypatch.setattr(sampler, "_fork", fork_with_a_late_answer)
+    monkeypatch.setattr(sampler, "_start_child", start_with_a_late_answer)
     with pytest.raises(Unavailable) as refused:
         sampler.start()
     assert refused.value.name == "gpu_driver_mismatch"
