@@ -1,6 +1,6 @@
 """The binaries that the agent uses, psutil's extension and py-spy: from the cache, or sent by the console."""
 
-import base64
+import binascii
 import os
 import threading
 import time
@@ -86,7 +86,7 @@ class BinaryStore(object):
         if name not in self._incoming:
             return  # its first chunk came on another connection
         writer, inflater = self._incoming[name]
-        writer.write(inflater.decompress(base64.b64decode(frame["data"])))
+        writer.write(inflater.decompress(binascii.a2b_base64(frame["data"])))
         if frame.get("end"):
             path = writer.finish()
             del self._incoming[name]

@@ -1,6 +1,6 @@
 """The wire: one JSON object a line, both ways. A frame over 64 KiB travels zlib'd inside a small one: {"z": base64}."""
 
-import base64
+import binascii
 import json
 import re
 import zlib
@@ -39,7 +39,7 @@ def pack(text: str) -> bytes:
     """A frame's text as a line of bytes. Raises ValueError for one too long."""
     line = text.encode("ascii")
     if _LARGE < len(line) <= MAX_LINE:
-        line = b'{"z":"' + base64.b64encode(zlib.compress(line, 6)) + b'"}'
+        line = b'{"z":"' + binascii.b2a_base64(zlib.compress(line, 6), newline=False) + b'"}'
     if len(line) > MAX_LINE:
         raise ValueError("frame of %d bytes exceeds %d" % (len(line), MAX_LINE))
     return line + b"\n"
@@ -51,7 +51,7 @@ def decode(line: bytes) -> "Fields":
         frame = json.loads(line.decode("utf-8"))
         if isinstance(frame, dict) and "z" in frame:
             inflater = zlib.decompressobj()
-            frame = json.loads(inflater.decompress(base64.b64decode(frame["z"]), MAX_LINE).decode("utf-8"))
+            frame = json.loads(inflater.decompress(binascii.a2b_base64(frame["z"]), MAX_LINE).decode("utf-8"))
     except (ValueError, zlib.error, TypeError, RecursionError) as error:
         raise BadFrame("not a frame: %s" % error)
     if not isinstance(frame, dict):

@@ -12,7 +12,6 @@ output.log       output of the command; ranks/*/attempt_*/LOCAL_RANK/*.log if ea
 
 import json
 import os
-import shutil
 import time
 
 from ..agent import cache_users
@@ -59,6 +58,8 @@ class JobFolder(object):
 
     def remove(self) -> None:
         """Delete the folder."""
+        import shutil  # only on nodes with jobs: 0.3 MB
+
         shutil.rmtree(self.path, ignore_errors=True)
 
 

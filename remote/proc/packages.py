@@ -6,7 +6,6 @@ Nothing is started or imported. The Python is that of `torchrun` in PATH, else `
 import glob
 import os
 import re
-import shutil
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ def package_versions(path: "str | None" = None) -> "Iterator[tuple[str, str, str
 
 def _prefixes(path: "str | None") -> "Iterator[str]":
     """Folders of installations: that of the interpreter in the first line of torchrun, then that of python3."""
+    import shutil  # it loads the modules of three compressions: once in the life of an agent, if ever
+
     launcher = shutil.which("torchrun", path=path)
     if launcher is not None:
         try:

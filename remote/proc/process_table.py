@@ -6,7 +6,6 @@ reused, an old shell may exec.
 """
 
 import os
-import traceback
 
 from .process_facts import ProcessEntry, ProcessExaminer, ProcessFacts, full_request, may_be_replaced
 from .procfs import GONE, read_text
@@ -186,6 +185,8 @@ class ProcessTable(object):
         entry.comm = ""  # as of another program: it is examined again in the next round
         if entry.key not in self._failed and len(self._failed) < MOST_FAILED:
             self._failed.add(entry.key)
+            import traceback  # only after a failure: 0.2 MB
+
             self.failures.append("process %d: %s" % (entry.pid, traceback.format_exc(limit=-2)[-500:]))
 
     def _due_young(self, now: float) -> "list[int]":

@@ -6,7 +6,6 @@ process.
 
 import os
 import re
-import shutil
 
 from ..proc import programs
 from ..proc.procfs import printable
@@ -41,6 +40,8 @@ def find_program(procfs: "ProcFs", pid: int) -> "str | None":
             trusted = [trusted_path(os.path.join(folder, NAME)) for folder in programs.folders_of(procfs, pid)]
     except (OSError, KeyError, ValueError):
         trusted = []
+    import shutil  # only when a capture needs it: 0.3 MB
+
     own = shutil.which(NAME)
     return next((path for path in trusted + [own and trusted_path(own)] if path), None)
 

@@ -302,8 +302,9 @@ def test_payload_that_cannot_be_stored_leaves_no_file(tmp_path, monkeypatch, cal
     def fail(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache.os if call == "rename" else cache.tempfile, {"open": "mkstemp"}.get(call, call), fail)
-    place.keep_payload(DIGEST, CONTENT)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(cache.os, call, fail)
+        place.keep_payload(DIGEST, CONTENT)
 
     assert place.payload(DIGEST, len(CONTENT)) is None
     assert list(Path(place.folder("blob")).iterdir()) == []
