@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     #: (state, text, what to try)
     Result = tuple[str, str, str]
 
-#: Seconds to wait for the first answer of NVML.
+#: Seconds to wait for NVML: for its first answer, and until each GPU was read.
 NVML_S = 10.0
+#: Distinct reasons that are given in full.
+_MOST_REASONS = 4
 OK, WARN, FAIL, INFO = "ok", "warn", "fail", "info"
 
 
@@ -117,13 +119,16 @@ def _psutil(agent: "Agent") -> "Result":
 
 
 def _gpus(agent: "Agent") -> "Result":
-    """What the GPU process reports: NVML is never called here, where a hang or a crash would end the exam."""
-    deadline = time.monotonic() + NVML_S
-    while "gpu_inventory" not in agent.context.shared:
-        if time.monotonic() > deadline:
-            return FAIL, "NVML has not answered for %d s (nvmlInit)" % NVML_S, "nvidia-smi and dmesg show more"
+    """What the GPU process reports: NVML is never called here, where a hang or a crash would end the exam.
+
+    A driver that opens a GPU may fail each call after that, so `ok` needs GPUs that were read.
+    """
+    shared, deadline = agent.context.shared, time.monotonic() + NVML_S
+    while not _is_gpu_state_known(shared) and time.monotonic() <= deadline:
         time.sleep(0.05)
-    gpus = agent.context.shared["gpu_inventory"]
+    if "gpu_inventory" not in shared:
+        return FAIL, "NVML has not answered for %d s (nvmlInit)" % NVML_S, "nvidia-smi and dmesg show more"
+    gpus, faults = shared["gpu_inventory"], shared.get("gpu_faults")
     if gpus.get("fault"):
         return FAIL, gpus["text"], gpus["try_"]
     if gpus.get("missing"):
@@ -134,8 +139,34 @@ def _gpus(agent: "Agent") -> "Result":
     if not gpus["count"]:
         reasons = [missing["text"] for missing in agent.missing if missing["name"].startswith("gpu")]
         return INFO, (reasons or ["no NVIDIA GPU"])[0], ""
+    if faults:
+        return _faulty(gpus, faults)
+    if faults is None:
+        text = "NVML lists %d GPUs, but they were not read within %d s" % (gpus["count"], NVML_S)
+        return WARN, text, "run gconsole doctor again; if this persists, read dmesg for NVRM messages"
     driver = " (%s, from sysfs)" % gpus["log"] if "log" in gpus else ""  # NVML's inventory has none
     return OK, "%d GPUs%s" % (gpus["count"], driver), ""
+
+
+def _is_gpu_state_known(shared: "Fields") -> bool:
+    """Whether the GPUs have a fault that stays, or were read, or there are none."""
+    gpus = shared.get("gpu_inventory")
+    if gpus is None or gpus.get("fault") == "gpu_starting":
+        return False
+    return bool(gpus.get("fault") or not gpus["count"] or "gpu_faults" in shared)
+
+
+def _faulty(gpus: "Fields", faults: "list[tuple[int, str]]") -> "Result":
+    """GPUs that are listed and cannot be used: what the driver answers, and what to do."""
+    by_reason: "dict[str, list[str]]" = {}
+    for index, reason in faults:
+        by_reason.setdefault(reason, []).append("%d" % index)
+    texts = ["GPU %s: %s" % (", ".join(indices), reason) for reason, indices in by_reason.items()]
+    text = "; ".join(["%d of %d GPUs cannot be used" % (len(faults), gpus["count"])] + texts[:_MOST_REASONS])
+    if "log" in gpus:
+        return FAIL, text, "reset the GPU or reboot the node; dmesg | grep %s shows more" % gpus["log"]
+    try_ = "drain the node, let gconsole close the GPU (gconsole release NODE), then nvidia-smi --gpu-reset -i %s"
+    return FAIL, text, try_ % ",".join("%d" % index for index, _ in faults) + "; or reboot"
 
 
 def _clock(agent: "Agent") -> "Result":

@@ -192,7 +192,7 @@ def _status(context: "Context", threads: "list[SamplerThread]", calls: "HungCall
         thread, hung_s = max(hung, key=lambda entry: entry[1])
         call = _call_of(sys._current_frames().get(thread.ident or 0))
     return {"cpu_s": time.process_time(), "rss_bytes": rss, "call": call, "hung_s": round(hung_s, 1),
-            "xids": context.shared.get("xids", False)}  # fmt: skip
+            "xids": context.shared.get("xids", False), "gpu_faults": context.shared.get("gpu_faults")}  # fmt: skip
 
 
 def _call_of(frame: "Any") -> "str | None":

@@ -148,6 +148,7 @@ class GpuProcess(Sampler):
         fields = inventory.absence(self.context, error)
         self.retry_most_s = RETRY_FAULT_S if "fault" in fields or fields.get("missing") else Sampler.retry_most_s
         self._posted = self.context.shared["gpu_inventory"] = fields
+        self.context.shared.pop("gpu_faults", None)  # known again once the next child has read the GPUs
         self.context.shared["gpu_edges"] = 0
         self.context.shared["gpu_hung"] = False
         return [("inventory", fields)]
@@ -236,6 +237,8 @@ class GpuProcess(Sampler):
             self._call = message["call"]
             self._hung_since = time.monotonic() - message["hung_s"] if message["hung_s"] else None
             self.context.shared["xids"] = message["xids"]
+            if message["gpu_faults"] is not None:
+                self.context.shared["gpu_faults"] = message["gpu_faults"]
 
     def _send_settings(self) -> None:
         snapshot = self.context.shared.get("processes")

@@ -127,6 +127,7 @@ class GpuSampler(Sampler):
         self._events: list[Fields] = []  # from before the first tick
         self._inventory: Fields = {}  # the fields of its last record
         self._full_due = 0.0  # time.monotonic() of the next full read
+        self._reads = 0  # full reads so far
 
     def start(self) -> None:
         """Load NVML and find the GPUs. Raises Unavailable."""
@@ -188,6 +189,9 @@ class GpuSampler(Sampler):
         while position < len(self._devices):  # reading a GPU may add or remove its MIG devices
             facts.extend(self._read(self._devices[position], now, ranks))
             position += 1
+        self._reads += 1
+        if self._reads > 1:  # the first that fails proves nothing: `NvmlDevice.unusable`
+            self.context.shared["gpu_faults"] = [fault for fault in map(_fault, self._devices) if fault is not None]
         facts.sort(key=_info_first)
         for fact in facts:
             yield fact
@@ -416,6 +420,15 @@ class GpuSampler(Sampler):
 
 def _back(device: "Device") -> "Fields":
     return dict(device.name, event="back", severity="info", text="the driver reaches GPU %d again" % device.index)
+
+
+def _fault(device: "Device") -> "tuple[int, str] | None":
+    """Index of a GPU and why it cannot be used; None if it can."""
+    if device.parent is not None:
+        return None
+    lost = "the driver cannot reach it: %s" % device.lost if device.lost is not None else None
+    reason = lost or device.nvml_device.unusable
+    return (device.index, reason) if reason is not None else None
 
 
 def _index(device: "Device") -> int:

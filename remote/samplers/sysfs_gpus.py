@@ -50,6 +50,8 @@ class SysfsGpuSampler(Sampler):
             if os.path.isdir(gpu.folder):
                 fields = figures.read(now, reports[gpu.address][1] if gpu.address in reports else {})
                 yield "gpu", dict(fields, index=gpu.index, uuid=gpu.uuid)
+        infos = self._infos.values()
+        self.context.shared["gpu_faults"] = [(one["index"], one["unusable"]) for one in infos if one.get("unusable")]
         inventory = self._count()
         if inventory != self._inventory:
             self._inventory = inventory

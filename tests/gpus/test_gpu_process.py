@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 from nvml import scenarios
-from nvml.library import Scenario, folder, load
+from nvml.library import FUNCTIONS, Scenario, folder, load
 
 from gconsole_remote.agent import doctor, gpu_process, release, sampler_thread
 from gconsole_remote.agent.digests import Order
@@ -22,6 +22,9 @@ from gconsole_remote.nvml import call
 from gconsole_remote.samplers.base import Context, Unavailable
 
 DEADLINE_S = 60.0
+#: Those on a GPU that was opened.
+EVERY_CALL = [name for name in FUNCTIONS if name.startswith("nvmlDevice") and "Handle" not in name
+              and name not in ("nvmlDeviceGetUUID", "nvmlDeviceGetCount_v2")]  # fmt: skip
 
 
 class FakeAgent:
@@ -270,6 +273,43 @@ def test_doctor_names_the_state_of_nvml_without_calling_it(started, monkeypatch)
     # Not the running context, whose GPU process could post at this moment.
     without_answer = SimpleNamespace(context=Context(interval_s=0.2), missing=[])
     assert "NVML has not answered" in check(without_answer)[1]
+
+
+#: Calls that fail after a start that succeeds, and what `doctor` names.
+AFTER_THE_START = [
+    ({"gpu3.fail.nvmlDeviceGetMemoryInfo_v2": 16},
+     "1 of 8 GPUs cannot be used; GPU 3: the GPU requires a reset", "-i 3"),
+    ({f"gpu.fail.{name}": 999 for name in EVERY_CALL},
+     "8 of 8 GPUs cannot be used; GPU 0, 1, 2, 3, 4, 5, 6, 7: no NVML call returns a value", "-i 0,1,2,3,4,5,6,7"),
+    ({"gpu5.hang.nvmlDeviceGetPowerUsage": 1}, "nvmlDeviceGetPowerUsage of GPU 5 has not returned for", "dmesg"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "words", "remedy"), AFTER_THE_START, ids=["reset", "unknown", "hang"])
+def test_doctor_names_gpus_that_open_and_fail_later(started, lines, words, remedy):
+    watched = started(scenarios.hgx_h100() | lines)
+
+    agent, results = SimpleNamespace(context=watched.context, missing=[]), []
+
+    def names_it():  # on a loaded machine the start of NVML may be the first that is late
+        results.append(dict(doctor.CHECKS)["gpus"](agent))
+        return results[-1][1].startswith(words)
+
+    watched.agent.until(names_it, words)
+    assert {state for state, _, _ in results} == {"fail"}
+    assert remedy in results[-1][2]
+    watched.scenario.change(drop=tuple(lines))
+    watched.agent.until(lambda: dict(doctor.CHECKS)["gpus"](agent) == ("ok", "8 GPUs", ""), "doctor with 8 GPUs")
+
+
+def test_doctor_calls_no_gpu_ok_that_was_not_read(monkeypatch):
+    monkeypatch.setattr(doctor, "NVML_S", 0.2)
+    context = Context(interval_s=0.2)
+    context.shared["gpu_inventory"] = {"of": "gpu", "count": 8, "missing": []}
+
+    state, text, _ = dict(doctor.CHECKS)["gpus"](SimpleNamespace(context=context, missing=[]))
+
+    assert (state, text) == ("warn", "NVML lists 8 GPUs, but they were not read within 0 s")
 
 
 def test_rank_of_the_process_sampler_reaches_the_child(started, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...config.sections import HealthConfig
-from ...records import Severity
+from ...records import Gpu, GpuInfo, Severity
 from ...text.format import plural
 from ..finding import FindingDraft
 from .entities import GpuHealth, Xid, about_gpu, at, figure, times
@@ -81,18 +81,25 @@ def gpu_ecc(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     for gpu in facts.gpus():
         if gpu.gpu is None:
             continue
-        uncorrected = gpu.gpu.ecc_uncorrected_volatile
-        if uncorrected:
-            text = f"{plural(uncorrected, 'uncorrected memory error')}; results may be wrong, reset the GPU"
-            yield about_gpu(gpu, "gpu_ecc", "error", text, [at(gpu, "gpu.ecc_uncorrected_volatile", uncorrected)])
-        elif gpu.info is not None and gpu.info.sram_threshold_exceeded:
-            text = "SRAM errors exceed the vendor's threshold; RMA the GPU"
-            yield about_gpu(gpu, "gpu_ecc", "error", text, [at(gpu, "gpu_info.sram_threshold_exceeded", True)])
-        elif gpu.gpu.remap_failed:
-            text = "row remapping failed; RMA the GPU"
-            yield about_gpu(gpu, "gpu_ecc", "error", text, [at(gpu, "gpu.remap_failed", True)])
+        parts = list(_uncorrected(gpu.gpu, gpu.info))
+        if parts:
+            # the last action is the one that ends the fault: a reset does not help a GPU that has to be replaced
+            text = "; ".join([words for words, _, _, _ in parts] + [parts[-1][1]])
+            evidence = [at(gpu, field, value) for _, _, field, value in parts]
+            yield about_gpu(gpu, "gpu_ecc", "error", text, evidence)
         else:
             yield from _corrected(gpu, limits)
+
+
+def _uncorrected(gpu: Gpu, info: GpuInfo | None) -> Iterator[tuple[str, str, str, object]]:
+    """(words, action, field, value) of each fault of the memory; the most lasting one last."""
+    if gpu.ecc_uncorrected_volatile:
+        words = f"{plural(gpu.ecc_uncorrected_volatile, 'uncorrected memory error')}; results may be wrong"
+        yield words, "reset the GPU", "gpu.ecc_uncorrected_volatile", gpu.ecc_uncorrected_volatile
+    if info is not None and info.sram_threshold_exceeded:
+        yield "SRAM errors exceed the vendor's threshold", "RMA the GPU", "gpu_info.sram_threshold_exceeded", True
+    if gpu.remap_failed:
+        yield "row remapping failed", "RMA the GPU", "gpu.remap_failed", True
 
 
 def _corrected(gpu: GpuHealth, limits: HealthConfig) -> Iterator[FindingDraft]:

@@ -277,6 +277,16 @@ def test_doctor_names_the_driver_of_the_gpus_and_what_it_lacks(tmp_path):
         "ok", "3 GPUs (amdgpu, from sysfs)", "")  # fmt: skip
 
 
+def test_doctor_names_a_device_that_its_driver_reports_as_not_operational(tmp_path):
+    add(tmp_path, "0000:19:00.0", GAUDI | {"accel/accel0/status": "Malfunction"}, "habanalabs")
+    sampler = started(tmp_path)
+    records(sampler)
+
+    assert dict(doctor.CHECKS)["gpus"](SimpleNamespace(context=sampler.context, missing=[])) == (
+        "fail", "1 of 1 GPUs cannot be used; GPU 0: the driver reports: Malfunction",
+        "reset the GPU or reboot the node; dmesg | grep habanalabs shows more")  # fmt: skip
+
+
 def test_device_that_vanishes_is_missing(tmp_path):
     folder = add(tmp_path, "0000:85:00.0", AMD, "amdgpu")
     sampler = started(tmp_path)
