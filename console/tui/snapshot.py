@@ -157,12 +157,12 @@ class SnapshotBuilder:
             if started != self._started:
                 self._started = started
 
-    def _culprit_findings(self) -> dict[str, str]:
-        """Culprit nodes of open findings, also by a GPU or port (`node7:gpu4`), with the worst finding's id."""
-        culprit_findings: dict[str, str] = {}
+    def _culprit_findings(self) -> dict[str, Finding]:
+        """Culprit nodes of open findings, also by a GPU or port (`node7:gpu4`), with the worst finding."""
+        culprit_findings: dict[str, Finding] = {}
         for finding in self._findings:
             for name in finding.culprits if finding.severity != "info" else ():
-                culprit_findings.setdefault(name if name in self._nodes else name.rpartition(":")[0], finding.id)
+                culprit_findings.setdefault(name if name in self._nodes else name.rpartition(":")[0], finding)
         return culprit_findings
 
     def _update_nodes(self, since: int) -> bool:

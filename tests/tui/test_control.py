@@ -128,8 +128,11 @@ class TestTheFleetInThePalette:
     async def test_all_failed_nodes_are_reconnected_at_once(self):
         cluster = pod()
         app = cluster.app()
-        async with running(app, toasts=True):
+        async with running(app, toasts=True) as pilot:
+            cluster.finding("gpu_xid", "error", "XID 79", ["node001:gpu5"])
+            await until(pilot, lambda: app.frame.fleet.by_name["node001"].status == "failed")
             failed = [node.name for node in app.nodes.failed]
+            assert "node001" not in failed  # it is connected
             await app.run_action("nodes.reconnect_failed")
             assert failed and cluster.calls == [("reconnect", name) for name in failed]
 

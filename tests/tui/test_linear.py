@@ -20,6 +20,7 @@ from processes import processes_of, until_none_is_left
 from recorded_night import write_night
 
 from gconsole.cli.linear.changes import LATEST_S, STEADY_S, ChangeStatements, FindingNumbers
+from gconsole.cli.linear.lists import Listing
 from gconsole.demo import demo_cluster
 from gconsole.tui.derived import JobFold
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
@@ -287,6 +288,19 @@ def test_nodes_that_change_alike_are_one_statement():
     assert watched.step() == []
     watched.cluster.up("node007")
     assert watched.step() == ["node node007 back. 64 of 64 nodes connected."]
+
+
+def test_severity_of_a_finding_on_a_node_is_a_word_in_the_list_of_nodes():
+    watched = Watched("node1", "node2")
+    watched.cluster.up()
+    watched.step()
+    watched.cluster.finding("gpu_hot", "warning", "gpu4 has 91 °C", ("node1:gpu4",))
+    watched.cluster.finding("gpu_xid", "error", "XID 79", ("node2:gpu5",))
+    assert not [text for text in watched.step() if text.startswith("node ")]  # the findings are statements themselves
+    lines = Listing().lines("nodes", watched.builder.build())
+    assert [line.rpartition(", ")[2] for line in lines[1:]] == [
+        "reason finding: gpu_hot", "reason error finding: gpu_xid",
+    ]  # fmt: skip
 
 
 def test_finding_keeps_its_number_from_opening_to_clearing():

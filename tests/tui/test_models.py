@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from clusters import demo, pod
 from fake_cluster import SECOND, FakeCluster
@@ -82,6 +83,18 @@ class TestHeader:
         output = header(pod())
         assert "62/64 nodes" in output
         assert "496/512 ranks" in output
+
+    def test_nodes_are_red_in_the_header_only_where_one_of_them_is_not_connected(self):
+        def style_of_nodes(cluster: FakeCluster) -> str:
+            spans = header_spans(frame_of(cluster).header, 200)
+            return next(span.style for span, after in pairwise(spans) if after.text == " nodes")
+
+        cluster = FakeCluster("node1", "node2")
+        cluster.up("node1")
+        cluster.finding("gpu_xid", "error", "XID 79", ["node1:gpu5"])
+        assert style_of_nodes(cluster) == "warning"
+        cluster.fail("node2", "auth", "no")
+        assert style_of_nodes(cluster) == "failed"
 
     def test_header_shows_a_dash_instead_of_zero_for_unknown_counts(self):
         output = header(FakeCluster("node1", "node2"))
@@ -210,7 +223,7 @@ class TestNodes:
         for name in cluster.names:
             cluster.finding(f"gpu_{name}", "error", "bad", [name])
         output = nodes_of(cluster)
-        assert "▲ ecc  finding: gpu_ecc" in output and "▲ xid  finding: gpu_xid" in output
+        assert "✖ ecc  error finding: gpu_ecc" in output and "✖ xid  error finding: gpu_xid" in output
 
     def test_silent_node_is_stale_after_three_sample_intervals(self):
         cluster = FakeCluster("node1")
@@ -238,10 +251,26 @@ class TestNodes:
         cluster.up()
         cluster.publish(AgentCost(node="node1", sample_interval_ms=1000, hung=("gpu",)))
         cluster.finding("driver_broken", "error", "node1: nvmlInit has not returned for 8 s", ["node1"])
-        assert "▲ node1  finding: driver_broken" in nodes_of(cluster)
+        assert "✖ node1  error finding: driver_broken" in nodes_of(cluster)
 
-    def test_node_named_by_a_finding_is_a_warning(self):
+    def test_node_has_the_severity_of_its_worst_finding(self):
         assert "▲ node019  finding: gpu_throttle" in nodes_of(pod())
+        cluster = FakeCluster("node1", "node2", "node3")
+        cluster.up()
+        cluster.finding("gpu_hot", "warning", "hot", ["node2:gpu1"])
+        cluster.finding("gpu_hot", "warning", "hot", ["node1:gpu1"])
+        cluster.finding("gpu_xid", "error", "XID 79", ["node1:gpu5"])
+        cluster.finding("version_skew", "info", "versions differ", ["node3"])
+        assert nodes_of(cluster).splitlines() == [
+            "node[1-3]".ljust(85) + "  1 ●  1 ▲  1 ✖", "✖ node1  error finding: gpu_xid", "▲ node2  finding: gpu_hot",
+        ]  # fmt: skip
+
+    def test_error_on_a_node_is_not_hidden_by_a_sampler_that_hangs(self):
+        cluster = FakeCluster("node1")
+        cluster.up()
+        cluster.publish(AgentCost(node="node1", sample_interval_ms=1000, hung=("host",)))
+        cluster.finding("gpu_xid", "error", "XID 79", ["node1:gpu5"])
+        assert "✖ node1  error finding: gpu_xid" in nodes_of(cluster)
 
     def test_removed_node_is_dropped_from_the_expected_count(self):
         cluster = FakeCluster("node1", "node2")
@@ -456,6 +485,18 @@ class TestHeat:
     def test_failed_node_shows_its_reason_in_the_heat_map(self):
         frame = frame_of(pod())
         assert heat_row(frame.fleet.by_name["node033"], (), HEAT_METRICS[0]).note == "auth"
+
+    def test_row_of_a_node_with_an_error_is_red_and_its_cells_are_not_old(self):
+        cluster = FakeCluster("node1", "node2")
+        cluster.up()
+        cluster.gpus("node1")
+        for name in cluster.names:
+            cluster.finding("gpu_xid", "error", "XID 79", [name])
+        frame = frame_of(cluster)
+        row, without = (heat_row(frame.fleet.by_name[name], frame.gpus.of(name), HEAT_METRICS[0])
+                        for name in cluster.names)  # fmt: skip
+        assert (row.status, row.is_old) == ("failed", False)
+        assert (without.status, without.note) == ("failed", "")
 
     def test_gpus_of_a_removed_node_are_dropped(self):
         cluster = demo()

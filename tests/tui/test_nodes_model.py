@@ -59,6 +59,18 @@ class TestRows:
         assert texts(row)["state"] == "▲ finding"
         assert row.summary.word == "ok", "its connection"
 
+    def test_node_with_an_error_is_red_and_sorts_before_one_with_a_warning(self):
+        cluster = FakeCluster("n1", "n2", "n3")
+        cluster.up()
+        cluster.finding("gpu_hot", "warning", "hot", ["n2:gpu0"])
+        cluster.finding("gpu_xid", "error", "XID 79", ["n3:gpu0"])
+        rows = ordered(rows_of(cluster), "state")
+        states = [FIELDS["state"].span(row) for row in rows]
+        assert [(row.key, state.text, state.style) for row, state in zip(rows, states, strict=True)] == [
+            ("n3", "✖ finding", "failed"), ("n2", "▲ finding", "warning"), ("n1", "● ok", "ok"),
+        ]  # fmt: skip
+        assert [texts(row)["reason"] for row in rows[:2]] == ["error finding: gpu_xid", "finding: gpu_hot"]
+
     def test_node_that_never_connected_shows_its_failure_instead_of_metrics(self):
         row = next(row for row in rows_of(pod()) if row.key == "node033")
         assert row.note is not None and row.note.text == "auth: the key was refused"

@@ -72,7 +72,7 @@ class ChangeStatements:
         changed: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
         present = {node.name for node in nodes}
         for node in nodes:
-            word, reason = node.word, node.reason if node.status in ("failed", "stale", "unknown") else ""
+            word, reason = node.word, "" if node.fresh else node.reason  # findings are statements of their own
             before = self._nodes.get(node.name)
             if before == (word, reason) or (before is None and word in ("expected", "connecting")):
                 continue

@@ -33,7 +33,8 @@ class NodeController(Controller):
     @property
     def failed(self) -> list[NodeSummary]:
         """Nodes that are not connected, in their last state."""
-        return [node for node in self._app.frame.fleet.nodes if node.status in ("failed", "stale")]
+        nodes = self._app.frame.fleet.nodes
+        return [node for node in nodes if node.status in ("failed", "stale") and not node.fresh]
 
     @property
     def _selected(self) -> str | None:

@@ -86,7 +86,8 @@ def _parts(header: Header) -> list[_Part]:
         parts.append(_Part(0, (Span(f" FROZEN {format.clock_time(header.frozen_at)} ", "badge", "frames.freeze"),)))
     if header.replay_at is not None:
         parts.append(_Part(0, (Span(f" REPLAY {format.clock_time(header.replay_at)} ", "badge"),)))
-    nodes_style = "text" if fleet.ok == fleet.expected else "failed" if fleet.counts.get("failed") else "warning"
+    is_failed = any(node.status == "failed" and not node.fresh for node in fleet.nodes)
+    nodes_style = "text" if fleet.ok == fleet.expected else "failed" if is_failed else "warning"
     parts.append(_Part(0, (Span(format.seen(fleet.ok, fleet.expected), nodes_style), Span(" nodes", "muted"))))
     if header.age_ns is not None:
         parts.append(_Part(1, (Span(f"◐ data {format.age(header.age_ns)} old", "stale"),)))

@@ -107,6 +107,12 @@ class HeatRow(msgspec.Struct, frozen=True):
     status: Status
     cells: tuple[HeatCell, ...] = ()
     note: str = ""
+    fresh: bool = False  # data are arriving
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the cells are the last ones of a node that sends no more."""
+        return self.status == "stale" or (self.status == "failed" and not self.fresh)
 
 
 def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: HeatMetric, peers: PeerRange | None = None) -> HeatRow:
@@ -114,7 +120,7 @@ def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: HeatMetric, peer
     if not gpus:
         return HeatRow(node.name, node.status, note=_note(node))
     peers = peers if node.fresh else None
-    return HeatRow(node.name, node.status, tuple(_cell(gpu, metric, peers) for gpu in gpus))
+    return HeatRow(node.name, node.status, tuple(_cell(gpu, metric, peers) for gpu in gpus), fresh=node.fresh)
 
 
 def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
@@ -122,7 +128,7 @@ def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
     value = now.host.cpu_pct if now and now.host else None
     if value is None:
         return HeatRow(node.name, node.status, note=_note(node))
-    return HeatRow(node.name, node.status, (HeatCell(format.whole(value), _level(value / 100)),))
+    return HeatRow(node.name, node.status, (HeatCell(format.whole(value), _level(value / 100)),), fresh=node.fresh)
 
 
 def node_cell(node: NodeSummary, gpus: Sequence[GpuNow], metric: HeatMetric, peers: PeerRange | None) -> HeatCell:
@@ -206,7 +212,7 @@ def _summed(row: HeatRow) -> HeatCell:
 
 
 def _note(node: NodeSummary) -> str:
-    if node.reason and node.status == "failed":
+    if node.reason and node.status == "failed" and not node.fresh:
         return node.reason.partition(":")[0]
     return "" if node.fresh else node.word
 

@@ -10,8 +10,8 @@ import msgspec
 
 from ...core.store import NodeNow
 from ...core.store.freshness import STALE_PERIODS, period_ns
-from ...present.spans import Status
-from ...records import NodeState
+from ...present.spans import SEVERITY_STATUS, Status
+from ...records import Finding, NodeState
 from ...text.cells import clean
 from ...text.nodeset_fold import fold
 
@@ -59,11 +59,12 @@ class FleetSummary(msgspec.Struct, frozen=True):
 
 
 def fleet_summary(
-    names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], culprits: Mapping[str, str], now: int
-) -> FleetSummary:
-    """The nodes of these names. `simulated` have simulated data; `culprits` are node → id of an open finding."""
+    names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], culprits: Mapping[str, Finding],
+    now: int,
+) -> FleetSummary:  # fmt: skip
+    """The nodes of these names. `simulated` have simulated data; `culprits` are node → its worst open finding."""
     summaries = tuple(
-        node_summary(name, nodes.get(name), now, simulated=name in simulated, finding=culprits.get(name, ""))
+        node_summary(name, nodes.get(name), now, simulated=name in simulated, finding=culprits.get(name))
         for name in names
     )
     counts = Counter(node.status for node in summaries)
@@ -71,9 +72,9 @@ def fleet_summary(
 
 
 def node_summary(
-    name: str, node: NodeNow | None, now: int, *, simulated: bool = False, finding: str = ""
+    name: str, node: NodeNow | None, now: int, *, simulated: bool = False, finding: Finding | None = None
 ) -> NodeSummary:
-    """One node at `now` (console time, ns); `finding` is the id of an open one with this culprit."""
+    """One node at `now` (console time, ns); `finding` is the worst open one with this culprit."""
     if node is None or node.state is None:
         return NodeSummary(name, "unknown", "expected", simulated=simulated)
     simulated = simulated or bool(node.node and node.node.simulated)
@@ -84,15 +85,18 @@ def node_summary(
     if age is not None and age > STALE_PERIODS * period_ns(node):
         return NodeSummary(name, "stale", "stale", age_ns=age, simulated=simulated)
     hung = node.cost.hung if node.cost else ()
-    if hung and finding != "driver_broken":  # which names the call of the driver
+    status = SEVERITY_STATUS[finding.severity] if finding is not None else "ok"
+    is_named = finding is not None and finding.id == "driver_broken"  # it names the call of the driver
+    if hung and not is_named and status != "failed":
         names = clean(", ".join(hung))
         return NodeSummary(
             name, "warning", "ok", f"hung: {names} not responding", "check that driver or mount on the node",
             fresh=True, simulated=simulated, trouble="hung",
         )  # fmt: skip
-    if finding:
+    if finding is not None:
+        what = "error finding" if status == "failed" else "finding"  # in words, too: not every reader sees the glyph
         return NodeSummary(
-            name, "warning", "ok", f"finding: {clean(finding)}", fresh=True, simulated=simulated, trouble="finding"
+            name, status, "ok", f"{what}: {clean(finding.id)}", fresh=True, simulated=simulated, trouble="finding"
         )
     return NodeSummary(name, "ok", "ok", fresh=True, simulated=simulated)
 

@@ -152,7 +152,7 @@ class HeatMap(LineView):
 
     def _plain_levels(self, row: HeatRow, place: int) -> bytes | None:
         """Levels of a row that is drawn as bars only; else None."""
-        if not row.cells or row.status in ("stale", "failed") or (place == self._row and self.has_focus):
+        if not row.cells or row.is_old or (place == self._row and self.has_focus):
             return None
         if any(map(_APART, row.cells)):
             return None
@@ -184,7 +184,7 @@ class HeatMap(LineView):
     def _style(self, row: HeatRow, cell: HeatCell, chosen: bool) -> str:
         if chosen:
             return "pick" if self._plan.cell == 1 else "badge"
-        if row.status in ("stale", "failed"):
+        if row.is_old:
             return "stale"
         if cell.level is None:
             return "unknown"

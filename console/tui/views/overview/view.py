@@ -234,10 +234,13 @@ class OverviewView(View):
             if not frame.gpus:
                 row = host_row(node, now)
             elif is_cell:
-                row = HeatRow(node.name, node.status, (node_cell(node, gpus, self._metric, self._peers),))
+                cell = node_cell(node, gpus, self._metric, self._peers)
+                row = HeatRow(node.name, node.status, (cell,), fresh=node.fresh)
             else:
                 row = heat_row(node, gpus, self._metric, self._peers)
-            if is_stale:
+            if is_stale and node.status == "failed":
+                row = msgspec.structs.replace(row, fresh=False)
+            elif is_stale:
                 row = msgspec.structs.replace(row, status="stale")
             cached = self._rows[node.name] = (basis, row)
         return cached[1]
