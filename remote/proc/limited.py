@@ -34,6 +34,8 @@ MOST_RESULT = 64 << 20
 _SLICE_S, _LEAST_S = 0.25, 0.05
 #: Seconds beyond its deadline that a child may take to notice it.
 GRACE_S = 0.5
+#: Upper bound on that, in multiples, for a child that waits for a CPU.
+_WAITS = 10
 #: Seconds without input after which a child of `Parsers` ends, and of its life, after which another one takes over.
 IDLE_S, MOST_AGE_S = 5.0, 60.0
 #: Children of a user, and of all users: one person may have 65,536 uids. Another child of a user is started when none
@@ -154,11 +156,14 @@ _dying: "set[int]" = set()
 
 
 def _status_of(pid: int, most_s: float) -> "int | None":
-    """How a child has ended, which is killed after that time; None if it did not end even then. Never waits longer."""
+    """How a child has ended, which is killed after that time; None if it did not end even then.
+
+    Time in which it got no CPU does not count, up to `_WAITS` times as much.
+    """
     for later in list(_dying):
         if _waited(later, 0.0) is not None:
             _dying.discard(later)
-    status = _waited(pid, most_s) if most_s else None
+    status = _waited(pid, most_s, _WAITS * most_s) if most_s else None
     if status is None:
         os.kill(pid, signal.SIGKILL)
         status = _waited(pid, GRACE_S)
@@ -167,8 +172,9 @@ def _status_of(pid: int, most_s: float) -> "int | None":
     return status
 
 
-def _waited(pid: int, most_s: float) -> "int | None":
-    deadline, pause_s = time.monotonic() + most_s, 0.0002
+def _waited(pid: int, most_s: float, longest_s: float = 0.0) -> "int | None":
+    """How a child has ended; None after `most_s` without those in which it got no CPU, at most `longest_s` in all."""
+    began, delayed_s, pause_s = time.monotonic(), run_delay_s("/proc/%d" % pid), 0.0002
     while True:
         try:
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -176,7 +182,8 @@ def _waited(pid: int, most_s: float) -> "int | None":
             return -1  # another thread has waited for it
         if ended:
             return status
-        if time.monotonic() >= deadline:
+        waited_s = time.monotonic() - began
+        if waited_s >= most_s and waited_s >= min(longest_s, most_s + run_delay_s("/proc/%d" % pid) - delayed_s):
             return None
         time.sleep(pause_s)
         pause_s = min(0.02, 2 * pause_s)

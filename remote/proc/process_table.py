@@ -182,6 +182,8 @@ class ProcessTable(object):
 
     def _fail(self, entry: "ProcessEntry") -> None:
         entry.facts, entry.python, entry.launcher = None, False, None
+        self.noted.pop(entry.pid, None)
+        self.dirty = True
         entry.comm = ""  # as of another program: it is examined again in the next round
         if entry.key not in self._failed and len(self._failed) < MOST_FAILED:
             self._failed.add(entry.key)

@@ -121,6 +121,21 @@ def test_time_in_which_a_child_waits_for_a_cpu_does_not_count(monkeypatch: pytes
         limited.call(slow(60.0), (), limited.TimeLimit(0.2))
 
 
+def test_child_that_waits_for_a_cpu_to_end_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ending_after(seconds: float) -> int:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(seconds)
+            os._exit(0)
+        return pid
+
+    assert limited._status_of(ending_after(60.0), 0.1) == signal.SIGKILL
+    began = time.monotonic()
+    monkeypatch.setattr(limited, "run_delay_s", lambda task: time.monotonic() - began)
+    assert limited._status_of(ending_after(0.5), 0.1) == 0
+    assert limited._status_of(ending_after(60.0), 0.1) == signal.SIGKILL
+
+
 def test_standstill_of_the_machine_ends_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """The monotonic clock goes on while a virtual machine stands still."""
     clock, ahead_s = time.monotonic, 0.0

@@ -495,6 +495,26 @@ def test_process_whose_examination_fails_is_reported_and_hides_no_rank(proc, mon
     assert [draft.id for draft in findings_of(log)] == ["agent_error"]
 
 
+def test_process_whose_variables_cannot_be_read_again_hides_no_rank(proc, monkeypatch):
+    def refresh(self, entry, parent, young):
+        if entry.pid == 90:
+            raise ValueError("needs more than a child may use")
+        return real(self, entry, parent, young)
+
+    real = ProcessExaminer.refresh
+    proc.python(90, env={"RANK": "0", "WORLD_SIZE": "2"})
+    proc.python(100, env={"RANK": "1", "WORLD_SIZE": "2"})
+    seen = watch(proc)
+    assert list(seen.ranks) == [90, 100]
+    monkeypatch.setattr(ProcessExaminer, "refresh", refresh)
+    proc.python(110, env={"RANK": "1", "WORLD_SIZE": "2"}, ppid=100)
+    proc.python(120, env={"RANK": "0", "WORLD_SIZE": "2"})
+    for _ in range(20):
+        seen.tick()
+    assert seen.ranks[120].status == seen.ranks[100].status == "present"
+    assert [record.severity for record in seen.said if isinstance(record, Log)] == ["error"]
+
+
 def findings_of(*records):
     state = HealthState(60.0, 50.0)
     state.add(structs.replace(record, node="n", rx=1) for record in records)
