@@ -264,6 +264,19 @@ class TestReport:
             await pilot.pause()
             assert report.selected == "line 9" and "line 9" in lines_of(report)
 
+    @pytest.mark.parametrize("heights", [(5,), (3, 5), (8, 3, 4, 5)])
+    async def test_place_after_a_resize_does_not_depend_on_the_sizes_in_between(self, heights: tuple[int, ...]):
+        report = LineReport()
+        async with WidgetApp(report).run_test(size=(40, 10)) as pilot:
+            report.show([Line((Span(f"line {number}"),), f"line {number}") for number in range(30)])
+            report.focus()
+            while report.selected != "line 9":
+                await pilot.press("j")
+            for height in heights:
+                await pilot.resize_terminal(40, height)
+                await pilot.pause()
+            assert lines_of(report) == [f"line {number}" for number in range(5, 10)]
+
     async def test_lines_scrolled_away_from_the_cursor_stay_where_they_are_when_the_terminal_shrinks(self):
         report = LineReport()
         async with WidgetApp(report).run_test(size=(40, 10)) as pilot:

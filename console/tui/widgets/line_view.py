@@ -47,6 +47,8 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         super().__init__(id=id, classes=classes)
         self._painted: dict[int, tuple[Hashable, Strip]] = {}  # content line → (version, strip)
         self._rows = 0  # scrolling lines that fitted at the last resize
+        #: First visible line before and after the last scroll that kept the cursor visible; see `_keep_visible`.
+        self._kept = (0, 0)
 
     def line_count(self) -> int:
         """Number of scrolling lines, without the fixed ones."""
@@ -163,7 +165,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
             return
         was_visible, self._rows = self._is_visible(cursor), rows
         if cursor is not None and was_visible:
-            self.show_line(cursor)
+            self._keep_visible(cursor)
 
     def on_focus(self) -> None:
         self.changed()
@@ -190,6 +192,23 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
             self.scroll_to(y=y, animate=False, immediate=True, force=True)
         elif y >= last:
             self.scroll_to(y=y - (last - first) + 1, animate=False, immediate=True, force=True)
+
+    def _keep_visible(self, y: int) -> None:
+        """Scroll line `y` into view after a change of size or lines.
+
+        As little as needed from where the view was before such changes: one change arrives in steps, whose number
+        and sizes depend on timing, and the outcome must not.
+        """
+        first, last = self._visible()
+        if first == last:
+            return
+        before, after = self._kept
+        if after != first:  # scrolled by a key or the wheel since
+            before = first
+        top = min(max(before, y - (last - first) + 1), y)
+        if top != first:
+            self.scroll_to(y=top, animate=False, immediate=True, force=True)
+        self._kept = (before, self.scroll_offset.y)
 
     @property
     def page(self) -> int:
@@ -294,7 +313,7 @@ class LineReport(LineView):
         self.changed()
         cursor = self.cursor_line
         if cursor is not None and was_visible:
-            self.show_line(cursor)
+            self._keep_visible(cursor)
 
     @property
     def selected(self) -> Hashable | None:
