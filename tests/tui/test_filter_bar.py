@@ -8,6 +8,7 @@ import pytest
 from clusters import demo, pod
 from fake_cluster import FakeCluster
 from running import running
+from textual import events
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 
@@ -89,6 +90,22 @@ class TestTyping:
             assert listed_ranks(pilot) == [7]
             await pilot.press("enter")
             await until(pilot, lambda: listed_ranks(pilot) == [])
+
+    async def test_pasted_filter_applies_up_to_its_unfinished_last_term(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "")
+            pilot.app.post_message(events.Paste("state:idle node:"))
+            await until(pilot, lambda: listed_ranks(pilot) == [138])
+            await shows(pilot, "1 of 512 ranks")
+
+    async def test_line_is_as_wide_as_the_view_until_there_is_a_count(self):
+        async with pod().app().run_test(size=SIZE) as pilot:
+            await type_filter(pilot, "")
+            assert ranks(pilot)._filter._line.size.width == SIZE[0] - 2
+            await pilot.press(*"rank:0")
+            await shows(pilot, "1 of 512 ranks")
+            await pilot.press("ctrl+u")
+            await until(pilot, lambda: "of 512 ranks" not in screen(pilot.app))
 
     async def test_typed_letters_do_not_trigger_key_bindings(self):
         async with demo().app().run_test(size=SIZE) as pilot:

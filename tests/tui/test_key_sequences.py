@@ -16,7 +16,6 @@ from waiting import shows, until
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.views.overview.view import OverviewView
 from gconsole.tui.views.registry import VIEWS
-from gconsole.tui.widgets.filter_bar import LONGEST
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +91,7 @@ async def test_text_typed_ahead_belongs_to_the_filter_that_it_follows():
     async with running(app) as pilot:
         burst(app, "2", "slash", *"state:idle")
         await until(pilot, lambda: isinstance(app.focused, Input) and app.focused.value == "state:idle")
-        assert app.view.arrangement.filter == "state:idle"
+        await until(pilot, lambda: app.view.arrangement.filter == "state:idle")
 
 
 async def test_text_typed_ahead_belongs_to_the_prompt_that_it_follows():
@@ -117,11 +116,12 @@ async def test_last_row_is_visible_in_the_burst_that_opens_the_list():
         await shows(pilot, "\n   511  ")
 
 
-async def test_large_paste_into_the_filter_is_cut():
+async def test_paste_beyond_the_longest_filter_is_refused_and_named():
     app = busy_cluster().app()
-    async with running(app, "2", "slash") as pilot:
+    async with running(app, "2", "slash", toasts=True) as pilot:
         app.post_message(events.Paste("node01 " * 1_500))
-        await until(pilot, lambda: isinstance(app.focused, Input) and len(app.focused.value) == LONGEST)
+        await shows(pilot, "not pasted: 10,500 characters")
+        assert isinstance(app.focused, Input) and app.focused.value == ""
 
 
 async def test_overview_draws_no_text_before_its_first_layout():

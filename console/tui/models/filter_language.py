@@ -266,7 +266,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 def complete(text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]]) -> Completion:
     """Completions at the cursor. `values` returns the values of a field that occur now."""
-    start = _start_of_term(text[:cursor])
+    start = start_of_term(text[:cursor])
     named = _FIELD.match(text[start:cursor])
     if named is None:
         start += text.startswith("-", start) and start < cursor
@@ -287,13 +287,13 @@ def complete(text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable
 
 def settled(text: str, vocabulary: Vocabulary[R]) -> str:
     """The text without a last word that may become a field name, such as `sta` of `state:`."""
-    start = _start_of_term(text)
+    start = start_of_term(text)
     word = text[start:].removeprefix("-").casefold()
     is_beginning = word and any(field.name.startswith(word) for field in vocabulary.fields)
     return text[:start] if is_beginning else text
 
 
-def _start_of_term(text: str) -> int:
+def start_of_term(text: str) -> int:
     """Start of the last term of the text; an open quote is part of it."""
     start, open_, index = 0, False, 0
     while index < len(text):

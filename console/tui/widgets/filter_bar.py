@@ -23,7 +23,16 @@ from textual.widgets import Input
 from ...present.spans import Span
 from ...text.cells import clean, width_of
 from ..keymap.actions import bindings, in_scope
-from ..models.filter_language import Completion, Filter, FilterError, Vocabulary, complete, parse, settled
+from ..models.filter_language import (
+    Completion,
+    Filter,
+    FilterError,
+    Vocabulary,
+    complete,
+    parse,
+    settled,
+    start_of_term,
+)
 from .bars import Bar
 
 R = TypeVar("R")
@@ -120,8 +129,15 @@ class FilterLine(Input):
         self._bar = bar
 
     def _on_paste(self, event: events.Paste) -> None:
-        """Insert the text up to the longest filter: every row is compared with every term."""
-        event.text = event.text[: max(0, LONGEST - len(self.value) + len(self.selected_text))]
+        """Refuse what exceeds the longest filter, because every row is compared with every term.
+
+        A part of it would be another filter than the one that was pasted.
+        """
+        line = next(iter(event.text.splitlines()), "")  # what Textual inserts
+        length = len(self.value) - len(self.selected_text) + len(line)
+        if length > LONGEST:
+            self.app.notify(f"not pasted: {length:,} characters; a filter has at most {LONGEST}", severity="warning")
+            event.text = ""
 
     def action_complete(self) -> None:
         self._bar.complete()
@@ -187,6 +203,7 @@ class FilterBar(CompletingLine, Generic[R]):
     def on_mount(self) -> None:
         self._prompt.styles.width = len(_PROMPT)
         self._prompt.show((Span(_PROMPT, "key"),))
+        self._count.styles.width = 0  # until there is a count
 
     def put(self, text: str, earlier: Sequence[str]) -> None:
         """Set the filter and the earlier ones to recall; an invalid filter is dropped."""
@@ -262,17 +279,26 @@ class FilterBar(CompletingLine, Generic[R]):
 
     def _take_in(self, text: str, *, whole: bool = False) -> None:
         self._taken, self._refused = text, False
+        self._error = None
         try:
             wanted = parse(text if whole else settled(text, self.vocabulary), self.vocabulary)
         except FilterError as error:
             self._error = error
-        else:
-            self._error = None
-            if wanted != self.wanted:
-                self.wanted = wanted
-                self.post_message(self.Changed())
+            wanted = self._finished_terms(text) if error.unfinished and not whole else self.wanted
+        if wanted != self.wanted:
+            self.wanted = wanted
+            self.post_message(self.Changed())
+        if not self.wanted:
+            self._count.styles.width = 0  # the count of the filter before
         self.set_class(bool(self.wanted), "kept")
         self._show_help()
+
+    def _finished_terms(self, text: str) -> Filter[R]:
+        """The filter without its last term, which is being typed; the one in effect if that is invalid, too."""
+        try:
+            return parse(text[: start_of_term(text)], self.vocabulary)
+        except FilterError:
+            return self.wanted
 
     def _show_help(self) -> None:
         """Show the error below its position, or the matches."""
