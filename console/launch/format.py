@@ -208,8 +208,8 @@ def sync_lines(folder: SyncFolder, answers: Mapping[str, Synced | Failure]) -> l
     copied = {node: answer.files for node, answer in answers.items() if isinstance(answer, Synced)}
     lines = failure_lines(failures)
     if copied:
-        changed = max(copied.values())
-        text = f"copied {folder.local} to {fold(list(copied))}: up to {changed} files changed per node"
+        changed = plural(max(copied.values()), "file")
+        text = f"copied {folder.local} to {fold(list(copied))}: up to {changed} changed per node"
         lines.append(printable(text))
     return lines
 

@@ -54,7 +54,7 @@ def test_job_is_started_copied_to_and_fetched_from_in_the_jobs_view(
     terminal.press("code", "Enter")
     terminal.until("1 file, 4 B", "y copy")
     terminal.press("y")
-    terminal.until("up to 1 files changed per node")
+    terminal.until("up to 1 file changed per node")
     terminal.press("Escape")
     terminal.until("running", without="Copy code")  # else the terminal would read Alt-F
     terminal.press("f")

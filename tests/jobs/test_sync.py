@@ -24,7 +24,7 @@ def test_job_starts_from_a_synced_folder_and_only_changes_are_resent(rig: Rig, t
     assert "] bye" in result.stdout
     (code / "lib/plain.py").write_text(PLAIN.replace("bye", "again"))
     again = run("start", hosts, "--yes", "--follow", *options)
-    assert "up to 1 files changed per node" in again.stderr
+    assert "up to 1 file changed per node" in again.stderr
     assert "] again" in again.stdout
     assert "] bye" not in again.stdout
     assert processes_of(rig, "plain.py") == []

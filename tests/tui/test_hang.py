@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from clusters import pod
 from fake_cluster import LOADER, SECOND, FakeCluster
 from running import running
@@ -257,12 +258,24 @@ async def test_ranks_are_grouped_by_function_line_or_captured_variables():
         await shows(pilot, "ranks grouped by function")
 
 
-async def test_the_verdict_is_copied_as_text():
+async def test_verdict_and_stacks_are_copied_as_text():
     app = hung().app()
     async with running(app, "d", size=SIZE) as pilot:
         await shows(pilot, "rank_missing")
         await pilot.press("y")
         await until(pilot, lambda: "rank 5" in app.clipboard)
+        verdict, _, stacks = app.clipboard.partition("\ncapture ")
+        assert "rank_missing" in verdict and "<module>" in stacks and "rank_missing" not in stacks
+
+
+async def test_stacks_beyond_the_limit_of_a_terminal_are_not_copied_with_the_verdict(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gconsole.tui.views.hang.view.MOST_BYTES", 10)
+    app = hung().app()
+    async with running(app, "d", size=SIZE, toasts=True) as pilot:
+        await shows(pilot, "rank_missing")
+        await pilot.press("y")
+        await shows(pilot, "e saves the stacks: too long")
+        assert "rank 5" in app.clipboard and "<module>" not in app.clipboard
 
 
 async def test_verdict_is_published_as_a_finding():

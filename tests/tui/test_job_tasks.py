@@ -165,7 +165,7 @@ class TestCopies:
             assert not [call for call, _ in cluster.calls if call == "sync"]
             await shows(pilot, " y copy ")
             await pilot.press("y")
-            await shows(pilot, "up to 1 files changed per node")
+            await shows(pilot, "up to 1 file changed per node")
         assert ("sync", "1 files to /home/ops/llama on node1,node2,node3,node4") in cluster.calls
 
     async def test_discovered_job_offers_neither_copy(self):

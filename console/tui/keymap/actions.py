@@ -64,7 +64,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
            shown_key="]"),
     Action("hang.threads", "t", "threads", "threads", "Threads: main / blocking / all"),
     Action("hang.granularity", "v", "granularity", "group by", "Group by function / line / locals"),
-    Action("hang.copy", "y", "copy", "copy", "Copy the verdict as text"),
+    Action("hang.copy", "y", "copy", "copy", "Copy the verdict and the stacks as text"),
     Action("gpus.metric", "m", "figure", "metric", "Plot the next metric of the GPU", footer=True),
     Action("gpus.time_range", "t", "span", "5 min / 1 h", "Plot the last 5 minutes or the last hour", footer=True),
     Action("gpus.hottest", "T", "hottest", "hottest", "Sort by temperature, the hottest GPU first"),

@@ -11,9 +11,11 @@ from textual.widget import Widget
 
 from ....present.collectives import collective_lines
 from ....present.spans import Span, as_text
-from ....present.stacks import StackTree, shape_words, timing_words, tree_of
+from ....present.stacks import StackTree, shape_words, stacks_text, timing_words, tree_of
 from ....present.verdict import NO_STACKS, VerdictLineKey
 from ....text.format import plural
+from ....text.sanitize import printable
+from ...controllers.clipboard import MOST_BYTES
 from ...derived import JobDiagnosis
 from ...dialogs.dialog import LinesDialog
 from ...keymap.actions import bindings, in_scope
@@ -257,10 +259,19 @@ class HangView(CaptureView):
         self.app.push_screen(LinesDialog(f"Changes since capture {seen.number - 1}", lines))
 
     def action_copy(self) -> None:
-        """Copy the verdicts as text."""
-        if self._frame is not None and (self._frame.hang or self._frame.crashes):
-            lines = all_verdict_lines(self._frame.hang, self._frame.crashes, 110)
-            self.console.clip.copy(as_text(lines), "the verdict")
+        """Copy the verdicts and the drawn stacks as text; without the stacks where the terminal refuses so much."""
+        if self._frame is None or not (self._frame.hang or self._frame.crashes):
+            return
+        text: str = as_text(all_verdict_lines(self._frame.hang, self._frame.crashes, 110))
+        seen, what = self._of, "verdict"
+        if seen is not None and seen.fold is not None:
+            head = printable(f"capture {seen.number} of {seen.captures}  {seen.job}")
+            whole = f"{text}\n\n{head}\n{stacks_text(seen.fold)}"
+            if len(whole.encode()) <= MOST_BYTES:
+                text, what = whole, "verdict and stacks"
+            else:
+                what = "verdict (e saves the stacks: too long)"
+        self.console.clip.copy(text, what)
 
     @property
     def selected_node(self) -> str | None:
