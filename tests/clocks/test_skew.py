@@ -189,6 +189,21 @@ def test_rank_that_is_far_later_than_those_that_are_late_with_it_is_the_cause(go
     assert ([culprit.rank for culprit in skew.culprits], skew.together) == ([4], ())
 
 
+def test_ranks_that_are_late_together_are_judged_by_their_lateness_beyond_chance(good_clock: CommonClock) -> None:
+    """Two pairs whose second ranks are 12 ms late three of four times, and their first ranks at the fourth."""
+    records = []
+    for seq in range(80):
+        first, second = (0, 1) if seq % 4 == 3 else (4, 5)
+        late = [
+            record for record in entries({first: 12 * MS, second: 12 * MS}, count=80) if record.collective_seq_id == seq
+        ]
+        records += [*in_group(late, "dp0", (0, 4)), *in_group(late, "dp1", (1, 5))]
+    skew = skew_of_entries(records, good_clock)
+    assert skew.together == ((4, 5),)
+    assert [finding.text for finding in skew_findings([skew], (), (), 10.0)] == []
+    assert [finding.id for finding in skew_findings([skew], (), (), 5.0)] == ["straggler"]
+
+
 def test_time_the_other_ranks_waited_is_attributed_to_the_late_rank(good_clock: CommonClock) -> None:
     skew = skew_of_entries(entries({5: 20 * MS}, count=50), good_clock)
     assert skew.ranks[0].caused_gpu_s == pytest.approx(7 * 50 * 0.020, rel=0.01)

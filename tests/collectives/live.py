@@ -3,6 +3,7 @@
 Each shape is started once with worker servers and once without (`--recorder with|without|both`), and is healthy, then
 slow, then hung. `--times` diagnoses each healthy job so many times. `--record` keeps the records of what it ran with
 worker servers in `recordings/`; without them the same recordings are judged without their Flight Recorder.
+`--keep` keeps the report and the records of each wrong or inexact verdict, so that the defect can be replayed.
 Exit code 1 if an innocent rank is named, a healthy job has a finding, or less than 90 % are right.
 """
 
@@ -12,6 +13,7 @@ import argparse
 import json
 import lzma
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -69,7 +71,14 @@ def judge(case: ShapeCase, report: dict[str, Any]) -> tuple[Outcome, str]:
 
 
 def run_shape(
-    rig: Rig, shape: Shape, has_recorder: bool, folder: Path, times: int, faults: Sequence[Fault], record: bool
+    rig: Rig,
+    shape: Shape,
+    has_recorder: bool,
+    folder: Path,
+    times: int,
+    faults: Sequence[Fault],
+    record: bool,
+    keep: Path | None = None,
 ) -> Iterator[Graded]:
     """Start a shape and judge it with each of its faults."""
     nodes = rig.nodes[:2]
@@ -99,6 +108,10 @@ def run_shape(
                 if not report.exists():
                     raise RuntimeError(f"gconsole ended with {run.status}: {run.stderr}")
                 outcome, answer = judge(case, json.loads(report.read_text()))
+                if keep is not None and outcome in ("wrong", "inexact"):
+                    name = keep / f"{case.id}-{outcome}-{time.strftime('%H%M%S')}"
+                    shutil.copy(report, f"{name}.json")
+                    shutil.copy(records, f"{name}.ndjson")
                 yield case, case.label, outcome, answer
             if record:
                 text = without_this_machine(records.read_text()).replace(str(SCRIPT.parent), "/home/user/train")
@@ -118,6 +131,7 @@ def main() -> int:
     parser.add_argument("--fault", choices=("healthy", "slow", "hung"), action="append", help="only these")
     parser.add_argument("--times", type=int, default=1, help="diagnoses of each healthy job")
     parser.add_argument("--record", action="store_true", help="keep the records")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports and records of wrong verdicts there")
     options = parser.parse_args()
     wanted = [shape for shape in SHAPES if not options.shapes or shape.name in options.shapes]
     sides = {"with": (True,), "without": (False,), "both": (True, False)}[options.recorder]
@@ -132,10 +146,11 @@ def main() -> int:
                 try:
                     for case, label, outcome, answer in run_shape(
                         rig, shape, has_recorder, Path(folder), options.times, faults,
-                        options.record and has_recorder,
+                        options.record and has_recorder, options.keep,
                     ):  # fmt: skip
                         graded.append((case, label, outcome, answer))
-                        print(f"{outcome:8s} {time.monotonic() - began:6.1f} s  {case.id:36s} {answer}", flush=True)
+                        took = f"{time.monotonic() - began:6.1f} s, load {os.getloadavg()[0]:4.1f}"
+                        print(f"{outcome:8s} {took}  {case.id:36s} {answer}", flush=True)
                 except (RuntimeError, TimeoutError) as error:  # it did not start
                     failed.append(shape.name)
                     print(f"not run  {shape.name}: {str(error)[-400:]}", flush=True)

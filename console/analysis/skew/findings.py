@@ -61,15 +61,18 @@ def skew_findings(
     skews: Sequence[JobSkew], broken: Sequence[Violation], apart: Iterable[Desync], max_ms: float,
     gpus: Mapping[RankKey, RankGpu] | None = None,
 ) -> Iterator[FindingDraft]:  # fmt: skip
-    """`straggler` (significantly often last, by more than `max_ms` beyond chance), `desync` and `clock_violated`."""
+    """`straggler` (significantly often last, by more than `max_ms` beyond chance), `desync` and `clock_violated`.
+
+    Ranks that are late together are judged by the one that is latest beyond chance.
+    """
     for skew in skews:
         for rank in skew.culprits:
             if rank.beyond_chance_ns > max_ms * 1e6:
                 yield _straggler(skew, rank, gpus or {})
         for members in skew.together:
-            behind = {rank.rank: rank.behind_ns or 0 for rank in skew.ranks if rank.rank in members}
-            if max(behind.values()) > max_ms * 1e6:
-                yield _together(skew, members, max(behind.values()))
+            late = [rank for rank in skew.ranks if rank.rank in members]
+            if max(rank.beyond_chance_ns for rank in late) > max_ms * 1e6:
+                yield _together(skew, members, max(rank.behind_ns or 0 for rank in late))
     for desync in apart:
         yield _desync(desync)
     if broken:
