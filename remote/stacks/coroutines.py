@@ -1,7 +1,8 @@
 """Suspended coroutines of a running process: where each is, its variables, and the values on its stack.
 
 Structures: Include/internal/pycore_frame.h, Include/cpython/code.h, genobject.h and frameobject.h of CPython 3.9 to
-3.13; tables of lines: Objects/lnotab_notes.txt (3.9, 3.10) and locations.md (from 3.11 on).
+3.13; tables of lines: Objects/lnotab_notes.txt (3.9, 3.10) and locations.md (from 3.11 on). Coroutines that Cython
+compiled, as those of Ray's actors, are of Cython/Utility/Coroutine.c (3.0 and 3.1).
 """
 
 import struct
@@ -21,6 +22,10 @@ MAX_NAME, MAX_FILE = 256, 512
 #: Bytes of a table of lines; words of the variables and the stack of one coroutine.
 _MAX_TABLE, _MAX_WORDS = 65536, 4096
 _IS_BYTES, _IS_STR = 1 << 27, 1 << 28
+#: Module of the types of Cython's coroutines and generators: _cython_3_0_12.coroutine.
+_CYTHON = "_cython_"
+#: Words of such an object: the first that may refer to what it awaits, and the most it has.
+_FIRST_COMPILED, _MOST_COMPILED = 4, 32
 #: PyFrameObject of 3.9 and 3.10: its stack top or depth, the last instruction, and the variables.
 _FRAMES = {(3, 9): (72, 104, 360), (3, 10): (80, 96, 352)}
 #: PyCodeObject: number of variables (from 3.11 on with cells), first line, file, name, line table.
@@ -28,6 +33,11 @@ _CODES = {
     (3, 9): (28, 40, 104, 112, 120), (3, 10): (28, 40, 104, 112, 120), (3, 11): (76, 72, 112, 128, 136),
     (3, 12): (72, 68, 112, 128, 136), (3, 13): (72, 68, 112, 128, 136),
 }  # fmt: skip
+
+
+def is_compiled(kind: str) -> bool:
+    """Whether a type is that of Cython's coroutines or generators."""
+    return kind.startswith(_CYTHON) and kind.endswith((".coroutine", ".generator", ".async_generator"))
 
 
 class _Code(object):
@@ -79,6 +89,33 @@ class CoroutineMemory(ObjectMemory):
             raise Unreadable("frame")
         words = struct.unpack("<%dQ" % top, self._read(start + 72, 8 * top) if top else b"")
         return CoroutineFrame(code, self._line(code, instruction - code.start), words, code.variables)
+
+    def compiled_frame(self, run: int) -> "tuple[CoroutineFrame, int]":
+        """(frame, address of what it awaits; 0: nothing) of a coroutine that Cython compiled. Raises Unreadable.
+
+        Its line is unknown, and its file is its module. What it awaits is the last object before its name: between
+        them Cython 3.1 has the address of a function.
+        """
+        count = min(self._type_of(run).basicsize // 8, _MOST_COMPILED)
+        words = struct.unpack("<%dQ" % count, self._read(run, 8 * count))
+        texts = [self._has_flag(word, _IS_STR) for word in words]
+        names = next((i for i in range(_FIRST_COMPILED, count - 4) if texts[i] and texts[i + 1]), 0)
+        if not names:
+            raise Unreadable("compiled coroutine")
+        if names + 5 < count and words[names + 5] >> 32 & 0xFF:  # is_running, behind the label at which it resumes
+            raise Unreadable("running")
+        function = printable(self.text_of(words[names + 1]), MAX_NAME)
+        module = printable(self.text_of(words[names + 2]), MAX_FILE) if texts[names + 2] else ""
+        before = reversed(words[max(_FIRST_COMPILED, names - 2) : names])
+        awaited = next((word for word in before if self._has_flag(word, 0)), 0)
+        return CoroutineFrame(_Code(function, module, 0, 0, b"", 0), 0, (), 0), awaited
+
+    def _has_flag(self, address: int, flag: int) -> bool:
+        """Whether an object is at an address, and its type has this flag (0: any)."""
+        try:
+            return bool(address) and address & 7 == 0 and self._type_of(address).flags & flag == flag
+        except (Unreadable, struct.error):
+            return False
 
     def _frame_object(self, run: int) -> "CoroutineFrame | None":
         """The same of Python 3.9 and 3.10. Raises Unreadable."""

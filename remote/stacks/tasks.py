@@ -10,7 +10,7 @@ import re
 import struct
 
 from ..proc.procfs import printable
-from .coroutines import MAX_NAME, CoroutineMemory
+from .coroutines import MAX_NAME, CoroutineMemory, is_compiled
 from .objects import Unreadable
 
 TYPE_CHECKING = False
@@ -248,7 +248,8 @@ class TaskMemory(CoroutineMemory):
 
     def _is_run(self, address: int) -> bool:
         try:
-            return address & 7 == 0 and self._type_of(address).name in _RUNS
+            kind = self._type_of(address).name if address & 7 == 0 else ""
+            return kind in _RUNS or is_compiled(kind)
         except Unreadable:
             return False
 
@@ -266,6 +267,11 @@ class TaskMemory(CoroutineMemory):
                 if not frame.stack or not frame.stack[-1]:
                     return
                 address = frame.stack[-1]
+            elif is_compiled(kind):
+                frame, address = self.compiled_frame(address)
+                task.frames.append(frame)
+                if not address:
+                    return
             elif kind.rpartition(".")[2] in _ITERATORS:
                 address = self._pointer(address + _ITERATORS[kind.rpartition(".")[2]])
             else:

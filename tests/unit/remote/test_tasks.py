@@ -166,6 +166,58 @@ def test_tasks_are_read_with_their_places_and_what_they_await(ranks, tmp_path, i
     assert all(frame.source for frame in by_name["fetch"].frames), "the source line of the innermost own call"
 
 
+#: Objects with the fields of __pyx_CoroutineObject where Cython 3.0 and 3.1 have them; they run an own coroutine.
+COMPILED = """
+import asyncio, collections.abc, ctypes, sys
+
+def compiled(abi, run, fields):
+    words = ["word%02d" % number for number in range(len(fields) + 1)]
+    def send(self, value):
+        return run.send(value)
+    def throw(self, *error):
+        return run.throw(*error)
+    def close(self):
+        pass
+    kind = type("_cython_%s.coroutine" % abi, (), dict(__slots__=words, send=send, throw=throw, close=close))
+    collections.abc.Coroutine.register(kind)
+    made = kind()
+    for word, field in zip(words, fields):
+        if isinstance(field, ctypes.c_void_p):
+            ctypes.c_void_p.from_address(id(made) + 16 + 8 * words.index(word)).value = field.value
+        elif field is not None:
+            setattr(made, word, field)
+    return made
+
+async def inner():
+    await asyncio.sleep(600)
+
+async def main():
+    global kept
+    names = ["step", "Actor.step", "actors"]
+    send = ctypes.cast(ctypes.pythonapi.PyObject_Repr, ctypes.c_void_p)  # the address of a function
+    run, other = inner().__await__(), inner().__await__()
+    kept = [compiled("3_0_12", run, [None] * 6 + [run] + names + [None] * 2),
+            compiled("3_1_4", other, [None] * 6 + [other, send] + names + [None] * 2)]
+    members = [asyncio.ensure_future(each) for each in kept]
+    await asyncio.sleep(0.05)
+    sys.stdout.write("ready\\n"); sys.stdout.flush()
+    await asyncio.gather(*members)
+
+"""
+
+
+@pytest.mark.parametrize("interpreter", supported())
+def test_tasks_are_followed_through_coroutines_that_cython_compiled(ranks, tmp_path, interpreter):
+    """Ray runs the methods of an asynchronous actor in such a coroutine."""
+    started(ranks, tmp_path, interpreter, source=COMPILED)
+    _, records = capture(ranks.seen(), tasks=True)
+    main, *members = main_thread(records).tasks
+    assert main.is_main and sorted(main.tasks) == [1, 2]
+    for task in members:
+        assert [frame.function.rpartition(".")[2] for frame in task.frames] == ["step", "inner", "sleep"]
+        assert (task.frames[0].file, task.awaits) == ("actors", "Future")
+
+
 @pytest.mark.parametrize("interpreter", supported())
 def test_tasks_that_are_gathered_without_a_main_one_are_all_main(ranks, tmp_path, interpreter):
     start = """
