@@ -204,6 +204,25 @@ def test_ranks_that_are_late_together_are_judged_by_their_lateness_beyond_chance
     assert [finding.id for finding in skew_findings([skew], (), (), 5.0)] == ["straggler"]
 
 
+def test_groups_with_one_description_are_analysed_apart(good_clock: CommonClock) -> None:
+    """Four neighbouring pairs, two of which meet at the begin of a step and two in its middle; rank 1 is late once."""
+    records = []
+    for number, group in enumerate("abcd"):
+        late = {1: 5 * MS} if group == "a" else {}
+        own = in_group(entries(late, seed=number), group, (2 * number, 2 * number + 1))
+        after_ns = 50 * MS * (number // 2)
+        records += [
+            structs.replace(
+                record, process_group=(group, "neighbours"), time_created_ns=record.time_created_ns + after_ns,
+                time_discovered_completed_ns=record.time_discovered_completed_ns + after_ns,
+            )
+            for record in own
+        ]  # fmt: skip
+    skew = skew_of_entries(records, good_clock)
+    assert [culprit.rank for culprit in skew.culprits] == [1]
+    assert {(share.name, share.ranks) for share in skew.by_group} == {("neighbours", 8)}
+
+
 def test_time_the_other_ranks_waited_is_attributed_to_the_late_rank(good_clock: CommonClock) -> None:
     skew = skew_of_entries(entries({5: 20 * MS}, count=50), good_clock)
     assert skew.ranks[0].caused_gpu_s == pytest.approx(7 * 50 * 0.020, rel=0.01)

@@ -288,7 +288,7 @@ def _lateness_by_step(analysed: Sequence[Lateness], ranks: int) -> dict[int, Ste
     """By rank, its significant lateness per step: at one place of the steps of a group, else over whole steps."""
     delays = [
         Delay(
-            point.last, len(point.ranks), point.behind_ns, point.bound_ns, point.caused_ns, point.sync_point.group,
+            point.last, len(point.ranks), point.behind_ns, point.bound_ns, point.caused_ns, point.sync_point.group_key,
             point.sync_point.number, _arrived(point),
         )
         for point in analysed
@@ -302,7 +302,7 @@ def _lateness_by_step(analysed: Sequence[Lateness], ranks: int) -> dict[int, Ste
     }
     by_group: dict[str, list[SyncPoint]] = defaultdict(list)
     for point in points:
-        by_group[point.group].append(point)
+        by_group[point.group_key].append(point)
     sizes: Counter[int] = Counter()
     for group, own in by_group.items():
         size = step_size(own, [size for size, _ in sizes.most_common(4)])

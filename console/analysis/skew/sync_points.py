@@ -53,6 +53,13 @@ class SyncPoint(msgspec.Struct, frozen=True):
     #: A collective that no rank can leave before the last has entered.
     is_binding: bool = False
     numel: int | None = None  # elements of a collective's input; None: unknown, or different on the ranks
+    #: Of the process group within its job: several may have one description, by which `group` calls them.
+    group_id: str = ""
+
+    @property
+    def group_key(self) -> str:
+        """What distinguishes the process group from all others of the job."""
+        return self.group_id or self.group
 
     @property
     def title(self) -> str:
@@ -135,7 +142,7 @@ def _order(entry: Collective) -> tuple[int, int, int]:
 
 
 def _sync_point(key: _Key, by_rank: dict[int, Collective], members: _Members, clock: CommonClock) -> SyncPoint | None:
-    job, attempt, _, _, number = key
+    job, attempt, witness, name, number = key
     is_local = len({entry.node for entry in by_rank.values()}) == 1
     arrivals = [
         arrival for entry in by_rank.values() if (arrival := _arrival(entry, None if is_local else clock)) is not None
@@ -151,7 +158,7 @@ def _sync_point(key: _Key, by_rank: dict[int, Collective], members: _Members, cl
     return SyncPoint(
         "collective", job, attempt, entry.process_group[1] or entry.process_group[0], kind, number,
         tuple(sorted(arrivals, key=lambda arrival: arrival.instant.ns)), members.are_all(key[:4], entry, len(arrivals)),
-        kind in BINDING, _common_numel(by_rank.values()),
+        kind in BINDING, _common_numel(by_rank.values()), f"{witness} {name}",
     )  # fmt: skip
 
 
@@ -180,15 +187,15 @@ def first_of_periods(sync_points: Sequence[SyncPoint]) -> list[SyncPoint]:
     groups: dict[tuple[str, int, str], list[SyncPoint]] = defaultdict(list)
     for sync_point in sync_points:
         if sync_point.kind == "collective":
-            groups[sync_point.job, sync_point.attempt, sync_point.group].append(sync_point)
+            groups[sync_point.job, sync_point.attempt, sync_point.group_key].append(sync_point)
     steps = []
-    for (job, attempt, group), own in groups.items():
+    for (job, attempt, _), own in groups.items():
         own.sort(key=lambda point: point.number)
         period = period_of([(point.name, point.numel) for point in own])
         if period is None:
             continue
         for number, point in enumerate(own[::period]):
-            steps.append(SyncPoint("step", job, attempt, group, "step", number, point.arrivals, point.is_whole))
+            steps.append(SyncPoint("step", job, attempt, point.group, "step", number, point.arrivals, point.is_whole))
     return steps
 
 
