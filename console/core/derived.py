@@ -24,15 +24,22 @@ class Versioned(Protocol):
 class Throttle:
     """When repeated work may run again: `every_s` after its last start, and never while it runs.
 
-    Work that took long is followed by a pause of `pause` times that: it takes at most 1 / (pause + 1) of a core.
-    `clock` is monotonic, in seconds. `cost_s` may be set while the work runs, to the CPU seconds it needed: waiting
-    for other threads does not prolong the pause.
+    Work is followed by a pause of `pause` times the CPU time that it needed, so that it takes at most 1 / (pause + 1)
+    of a core, but of no more than `longest_pause_s`. Time in which it waits for a core or for other threads does not
+    prolong the pause: on a busy machine that would be minutes. `clock` is monotonic, in seconds; a clock that is not
+    the system's also counts CPU time. `cost_s` may be set while the work runs, to the CPU seconds that it needed in all
+    threads.
     """
 
-    def __init__(self, every_s: float, pause: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, every_s: float, pause: float = 0.0, clock: Callable[[], float] = time.monotonic, *,
+        longest_pause_s: float = float("inf"),
+    ) -> None:  # fmt: skip
         self.is_busy = False
         self.cost_s: float | None = None
         self._every_s, self._pause, self._clock = every_s, pause, clock
+        self._cpu_clock = time.thread_time if clock is time.monotonic else clock
+        self._longest_pause_s = longest_pause_s
         self._due_s = float("-inf")
 
     @property
@@ -43,16 +50,16 @@ class Throttle:
     @contextmanager
     def running(self, *, reschedule: bool = True) -> Iterator[None]:
         """Mark the work as running until it ends or fails; with `reschedule` it counts for the interval."""
-        began_s = self._clock()
+        began_s, began_cpu_s = self._clock(), self._cpu_clock()
         self.is_busy, self.cost_s = True, None
         try:
             yield
         finally:
             self.is_busy = False
             if reschedule:
-                now_s = self._clock()
-                cost_s = now_s - began_s if self.cost_s is None else self.cost_s
-                self._due_s = max(began_s + self._every_s, now_s + self._pause * cost_s)
+                cost_s = self._cpu_clock() - began_cpu_s if self.cost_s is None else self.cost_s
+                pause_s = min(self._longest_pause_s, self._pause * cost_s)
+                self._due_s = max(began_s + self._every_s, self._clock() + pause_s)
 
 
 class Derived(Generic[T]):
@@ -129,13 +136,13 @@ class Derived(Generic[T]):
     async def _in_thread(self, work: Callable[[], T]) -> None:
         with self._throttle.running():
             try:
-                self.value, self._throttle.cost_s = await asyncio.to_thread(_timed, work)
+                self.value, self._throttle.cost_s = await asyncio.to_thread(timed, work)
             except asyncio.CancelledError:
                 self.invalidate()
                 raise
 
 
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    """The result of the work, and the CPU seconds of this thread for it."""
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """The result of some work, and the CPU seconds of this thread for it."""
     began_s = time.thread_time()
     return work(), time.thread_time() - began_s

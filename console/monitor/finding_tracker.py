@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -19,7 +20,7 @@ from ..analysis.finding import FindingDraft
 from ..analysis.health.state import HealthState
 from ..config.sections import HealthConfig
 from ..core.bus import Hub, Published
-from ..core.derived import Throttle
+from ..core.derived import Throttle, timed
 from ..records import Finding, Log
 from ..text.logs import internal_error
 
@@ -40,8 +41,10 @@ class FindingSource(Protocol):
 #: Every analysis of the health state, by name. One with its own schedule (a capture) calls `report` instead.
 ANALYSES: Final[dict[str, Analysis]] = {"health": health.changed_findings}
 EVERY_S: Final = 1.0
-#: Pause after an evaluation, as a multiple of its duration: 4,096 GPUs take 15 ms while all work for one job.
+#: Pause after an evaluation, as a multiple of its CPU time: 4,096 GPUs take 15 ms while all work for one job; and the
+#: longest one, in seconds.
 PAUSE: Final = 20
+LONGEST_PAUSE_S: Final = 5.0
 #: Seconds between records of one finding whose text changed; a new severity or confidence is published at once.
 AGAIN_S: Final = 60.0
 #: Open findings at most; further ones are dropped with a warning.
@@ -79,7 +82,7 @@ class FindingTracker:
         self._pending = list(earlier)
         self._received = len(earlier)  # records since the last evaluation
         self._open: dict[_Key, _Open] = {}
-        self._throttle = Throttle(EVERY_S, PAUSE, clock)
+        self._throttle = Throttle(EVERY_S, PAUSE, clock, longest_pause_s=LONGEST_PAUSE_S)
         self._evaluating = threading.Lock()  # a cancelled evaluation may still run in its thread
         self._failed: set[str] = set()  # analyses whose failure was published
         self._failing: set[str] = set()  # analyses that failed when they last ran
@@ -109,12 +112,13 @@ class FindingTracker:
         records, self._pending = self._pending, []
         received, self._received = self._received, 0
         with self._throttle.running():
-            if received < MANY:
-                results = self._run_analyses(records)
-            else:
-                results = await asyncio.to_thread(self._run_analyses, records)
+            work = partial(timed, partial(self._run_analyses, records))
+            results, cost_s = work() if received < MANY else await asyncio.to_thread(work)
             for source in self._sources:
+                began_s = time.thread_time()
                 results[source.name] = await self._run_source(source, is_last)
+                cost_s += time.thread_time() - began_s  # at most: also that of others, where the source waits
+            self._throttle.cost_s = cost_s
         for name, result in results.items():
             if isinstance(result, Exception):
                 self._publish_failure(name, result)

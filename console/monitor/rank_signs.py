@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary, proxy
 
+import msgspec
+
 from ..analysis.late_rank import HORIZON_S, MOST_SAMPLES, PlaceSample
 from ..analysis.live_progress import CollectiveReads
 from ..analysis.pace import Pulse
@@ -22,7 +24,8 @@ from .rank_gpus import gpu_figures
 
 #: ns. An older sample of a place says nothing of the present: nodes that cannot afford samples take them rarely.
 FRESH_NS: Final = 60_000_000_000
-#: Steps, or samples in a collective that moves data, from which a rank has trained: what it sets up later is no start.
+#: Steps of a rank, or intervals in which the ranks of a node exchanged data, from which a job has trained: what it sets
+#: up later is no start.
 LEAST_TRAINED: Final = 3
 #: ns. Reads of a Flight Recorder that are closer are one: each group has a record of its own.
 LEAST_APART_NS: Final = 1_000_000_000
@@ -54,6 +57,13 @@ def _add_read(reads: dict[ReaderKey, list[_Read]], group: PgStatus) -> None:
     of_rank[-1].groups[group.process_group] = newest
 
 
+class _Exchanges(msgspec.Struct):
+    """Intervals between two samples of a rank in which it moved data, and at whose end it was in a collective."""
+
+    count: int = 0  # those that do not overlap, of all ranks of a job on one node
+    until_s: float = 0.0  # end of the newest one, on the node's clock
+
+
 class RankSigns:
     """The signs of the ranks of one store."""
 
@@ -63,7 +73,7 @@ class RankSigns:
         self._facts: dict[ProcessKey, tuple[Place, PlaceFacts]] = {}
         self._read = 0
         self._samples: dict[ProcessKey, deque[PlaceSample]] = {}
-        self._exchanges: dict[ProcessKey, int] = {}  # samples in a collective that moved data
+        self._exchanges: dict[tuple[str, int, str], _Exchanges] = {}  # by job, attempt and node
         self._store: Store = proxy(store)  # else a store would never be freed
         self.clocks = JobClocks(store)
         self._reads: tuple[int, dict[ReaderKey, list[_Read]]] = (-1, {})
@@ -118,12 +128,15 @@ class RankSigns:
         return self._samples.get(key, ())
 
     def has_trained(self, job: str, attempt: int) -> bool:
-        """Whether a rank of a job has made steps, or exchanged data in collectives, while it was watched."""
+        """Whether a job has made steps, or its ranks have exchanged data in collectives, while it was watched."""
+        if self.clocks.get((job, attempt)) is not None:
+            return True
         for key, now in self._store.ranks.items():
             rank = now.rank
             if (rank.job, rank.attempt) != (job, attempt):
                 continue
-            if self._exchanges.get(key, 0) >= LEAST_TRAINED:
+            exchanges = self._exchanges.get((job, attempt, rank.node))
+            if exchanges is not None and exchanges.count >= LEAST_TRAINED:
                 return True
             made = None if rank.rank is None else self._store.steps.newest((job, attempt, rank.rank), LEAST_TRAINED)
             if made is not None and made[0] == key[1:] and len(made[1]) >= LEAST_TRAINED:
@@ -142,9 +155,12 @@ class RankSigns:
             and place.moved_bytes is not None
             and (place.moved_bytes <= QUIET_BYTES_S * (at_s - samples[-1].at_s))
         )
+        before_s = samples[-1].at_s if samples else at_s
         samples.append(PlaceSample(at_s, facts.cls, facts.activity, place.slept, is_quiet))
         if facts.cls == "collective" and facts.activity is None and place.moved_bytes:
-            self._exchanges[key] = self._exchanges.get(key, 0) + 1
+            exchanges = self._exchanges.setdefault((place.job, place.attempt, place.node), _Exchanges())
+            if exchanges.until_s <= before_s < at_s:
+                exchanges.count, exchanges.until_s = exchanges.count + 1, at_s
 
     def _read_facts(self, place: Place) -> PlaceFacts:
         models = self._store.console.hang_models if self._store.console else ()
@@ -156,9 +172,12 @@ class RankSigns:
 
     def _forget(self) -> None:
         """Drop processes that are no longer ranks."""
-        for table in (self._facts, self._samples, self._exchanges):
+        for table in (self._facts, self._samples):
             for key in [key for key in table if key not in self._store.ranks]:
                 del table[key]
+        kept = {(now.rank.job, now.rank.attempt, now.rank.node) for now in self._store.ranks.values()}
+        for job in [job for job in self._exchanges if job not in kept]:
+            del self._exchanges[job]
 
     def transfers(self, job: str, attempt: int) -> Mapping[int, bool | None]:
         """By rank, whether its GPU exchanges data with others."""

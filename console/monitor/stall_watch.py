@@ -27,8 +27,9 @@ from .job_clocks import JobClocks
 from .rank_signs import current_place, quiet_s, signs_of
 from .slow_jobs import SlowJobs, slow_findings
 
-#: Seconds between two evaluations, and the pause after one in multiples of its CPU time: at most 2 % of a core.
-EVERY_S, PAUSE = 1.0, 50.0
+#: Seconds between two evaluations, and the pause after one in multiples of its CPU time: 2 % of a core, or more where
+#: the longest pause, in seconds, is shorter, as after the one that loads numpy: a stall is noticed that much later.
+EVERY_S, PAUSE, LONGEST_PAUSE_S = 1.0, 50.0, 5.0
 #: Seconds until a job that is not hung is diagnosed again, if it still appears to stand still; doubles each time.
 #: A hung job is diagnosed again after the longest.
 AGAIN_S, LONGEST_S = 30.0, 600.0
@@ -62,7 +63,7 @@ class StallWatch:
 
     def __init__(self, store: Store, config: WatchConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._config, self._clock = store, config, clock
-        self._throttle = Throttle(EVERY_S, PAUSE, clock)
+        self._throttle = Throttle(EVERY_S, PAUSE, clock, longest_pause_s=LONGEST_PAUSE_S)
         self._signs = signs_of(store)
         self._slow = SlowJobs(store)
         self._diagnosed: dict[JobKey, _Diagnosed] = {}

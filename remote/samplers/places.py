@@ -26,14 +26,15 @@ MOST_FRAMES = 24
 ASLEEP = "SDTt"
 #: Bytes. A connection that moved fewer since it began carries control messages only.
 DATA_BYTES = 16384
-#: ns. A dump of the TCP connections is used for this long: the samples of the ranks are spread over a round.
+#: ns. A dump of the TCP connections serves all ranks for this long, and each of them once: their samples are spread
+#: over a round, which may be as short.
 TCP_NS = 2000000000
 
 
 class Place(object):
     """The place of one rank. Instants are CLOCK_REALTIME, ns."""
 
-    __slots__ = ("frames", "moved", "path", "path_since", "place", "samples", "since", "switches")
+    __slots__ = ("frames", "moved", "moved_at", "path", "path_since", "place", "samples", "since", "switches")
 
     def __init__(self, frames: "tuple[Frame, ...]", sampled: int, switches: "int | None") -> None:
         self.frames = frames[-MOST_FRAMES:]
@@ -42,6 +43,7 @@ class Place(object):
         self.samples = 1  # consecutive ones on the same path
         self.switches = switches  # context switches of the main thread, read before its stack
         self.moved: "dict[int, int]" = {}  # TCP socket: bytes so far
+        self.moved_at = 0  # when those were read
 
 
 class PlaceTracker(object):
@@ -98,7 +100,8 @@ class PlaceTracker(object):
                 place.path_since, place.samples = before.path_since, before.samples + 1
                 if before.place == place.place:
                     place.since = before.since
-            place.moved = before.moved if before is not None else {}
+            if before is not None:
+                place.moved, place.moved_at = before.moved, before.moved_at
         self._places[key] = place
         fields: "Fields" = {
             "job": rank.job, "attempt": rank.attempt, "rank": rank.rank, "pid": rank.pid,
@@ -126,8 +129,9 @@ class PlaceTracker(object):
         if not inodes:
             place.moved = {}
             return None
-        if sampled - self._tcp[0] > TCP_NS:
+        if sampled - self._tcp[0] > TCP_NS or place.moved_at == self._tcp[0]:  # the same dump again shows no bytes
             self._tcp = (sampled, tcp_bytes())
+        place.moved_at = self._tcp[0]
         moved = {inode: self._tcp[1][inode][0] for inode in inodes if inode in self._tcp[1]}
         before, place.moved = place.moved, moved
         both = [inode for inode, count in moved.items() if inode in before and count >= DATA_BYTES]

@@ -10,6 +10,7 @@ import pytest
 from gconsole.config.sections import WatchConfig
 from gconsole.core.store import Store
 from gconsole.monitor.progress import progress_in
+from gconsole.monitor.rank_signs import signs_of
 from gconsole.monitor.slow_jobs import SlowJobs
 from gconsole.monitor.stall_watch import StallWatch
 from gconsole.records import Digest, Gpu, GpuDigest, GpuProcess, Nic, PgStatus, Place, Rank, RankStat, StackFrame
@@ -245,6 +246,14 @@ class LateRankJob(TrainingJob):
             path_since=at if before is None else before.path_since, sampled=at,
             samples=1 if before is None else before.samples + 1, moved_bytes=50_000_000,
         )  # fmt: skip
+
+
+def test_job_whose_steps_showed_in_its_traffic_has_trained():
+    job = TrainingJob()
+    signs = signs_of(job.store)
+    assert not signs.has_trained("llama", 0)
+    job.run(420)
+    assert signs.has_trained("llama", 0)
 
 
 def test_cost_of_a_late_rank_without_a_watched_step_is_of_the_steps_that_the_traffic_shows():

@@ -448,6 +448,21 @@ def test_set_up_of_a_group_in_mid_training_may_not_take_longer_than_a_step():
     assert suspicion.since_s >= 30.0
 
 
+def test_ranks_that_are_seen_in_collectives_in_turn_have_trained_together():
+    job = TrainingJob()
+    for turn in range(4):
+        job.train(10, late=turn % 2)
+    job.inner = SETS_UP
+    assert job.spin(80, paths=("set_up", "set_up")) != []
+
+
+def test_exchange_of_all_ranks_at_once_is_one_sign_of_training():
+    job = TrainingJob()
+    job.train(20, late=None)
+    job.inner = SETS_UP
+    assert job.spin(300, paths=("set_up", "set_up")) == [], "the first values of the model may be exchanged"
+
+
 def test_set_up_of_a_group_before_any_step_may():
     job = TrainingJob()
     job.inner = SETS_UP

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine
 
 import pytest
@@ -131,6 +132,24 @@ async def test_update_waits_for_the_newest_value_whatever_the_throttle(size: flo
     setup.store.version = 3
     assert await setup.derived.update() == 3
     assert await setup.derived.update() == 3 and setup.computed == 2
+
+
+def test_time_in_which_work_waits_does_not_prolong_the_pause():
+    throttle = Throttle(0.0, pause=1_000.0)
+    with throttle.running():
+        time.sleep(0.2)  # as a thread that waits for a core does: 200 s of pause, if it counted
+    assert throttle._due_s - time.monotonic() < 100.0
+
+
+def test_pause_has_a_longest_one():
+    now_s = 100.0
+    throttle = Throttle(1.0, 50.0, lambda: now_s, longest_pause_s=5.0)
+    with throttle.running():
+        now_s += 3.0  # once, to load a library
+    now_s += 4.9
+    assert not throttle.is_due
+    now_s += 0.2
+    assert throttle.is_due
 
 
 def test_throttle_is_not_due_while_running_and_due_after_a_failure():
