@@ -1,14 +1,15 @@
 """Log folders of past torchrun jobs: TMPDIR/torchelastic_*/RUN-ID_*/attempt_N/LOCAL-RANK/{error.json,stderr.log}.
 
-torchrun leaves them behind. Any user can make such folders and their content: they are read with the rights of their
-owner, links are not followed, everything in a folder must belong to its owner, and the number of files is limited.
+torchrun leaves them behind, and with `--log-dir D` in D/RUN-ID_*, which `log_folders` searches. Any user can make such
+folders and their content: they are read with the rights of their owner, links are not followed, everything in a folder
+must belong to its owner, and the number of files is limited.
 """
 
 import os
 import re
 import stat
 
-from . import apart
+from . import apart, log_folders
 from .environ import EnvironReader
 from .output_files import TAIL_BYTES, NoOutput, OutputFiles
 from .procfs import GONE, printable
@@ -31,7 +32,6 @@ START_S = 300
 #: Ids below are of services.
 FIRST_USER = 1000
 FILES = (("error.json", "error_file"), ("stderr.log", "stderr"))
-_RUN = re.compile(r"^(?P<run>.{1,128})_[a-z0-9_]{8}$")
 _NUMBER = re.compile(r"^[0-9]{1,6}$")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -58,9 +58,15 @@ class _Run(object):
 def past_outputs(procfs: "ProcFs", tmp: "Iterable[str]", now_ns: int) -> "Iterator[PastOutput]":
     """The last outputs of failed jobs below these folders, of the newest attempt, the newest jobs first."""
     files = OutputFiles(4)
+    runs = _runs(tmp)
+    places = {(run.top, run.name) for run in runs}
+    for each in log_folders.find_runs(procfs):
+        if _is_user(each.uid) and (each.top, each.name) not in places:
+            runs.append(_Run(each.top, each.name, _run_id(each.name), each.uid, each.made_s))
+    runs.sort(key=lambda run: -run.made_s)
     candidates = [
         (run, outputs)
-        for run in _newest(_runs(tmp))
+        for run in _newest(runs[:MOST_FOLDERS])
         for outputs in [_outputs(run, files)]
         if _is_recent(outputs, now_ns)
     ]
@@ -105,10 +111,14 @@ def _runs(tmp: "Iterable[str]") -> "list[_Run]":
         if counts[uid] > MOST_OF_USER or len(runs) >= MOST_FOLDERS:
             continue
         for name in _names(top, uid)[:4]:
-            match = _RUN.match(name)
-            if match:
-                runs.append(_Run(top, name, match.group("run"), uid, made_s))
+            if log_folders.RUN.match(name):
+                runs.append(_Run(top, name, _run_id(name), uid, made_s))
     return runs
+
+
+def _run_id(name: str) -> str:
+    """The part of the name of a folder that torchrun did not make up."""
+    return name[: -len("_abcdefgh")]
 
 
 def _newest(runs: "list[_Run]") -> "list[_Run]":

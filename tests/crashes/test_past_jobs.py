@@ -95,3 +95,23 @@ def test_job_that_ended_well_before_is_no_finding(rig: Rig, needs_torch: None, t
     assert end_of(a_job(rig, node, "ends_well.py", "well", 29990, "--redirects=3")) == 0
     code, found = report(rig, node, tmp_path, "--fail-on", "warning")
     assert (code, found["crashes"], found["findings"]) == (0, [], [])
+
+
+def test_job_with_a_log_dir_that_died_before_is_found_while_its_shell_lives(
+    rig: Rig, needs_torch: None, tmp_path: Path
+) -> None:
+    node = rig.nodes[0]
+    project = f"{node.inside}/own-logs"
+    job = a_job(rig, node, "chained.py", "own-logs", 29890, "--redirects=3", f"--log-dir={project}/logs")
+    assert end_of(job) == 1
+    shell = node.run(["sh", "-c", f"cd {project} && read line"], stdin=subprocess.PIPE)
+    try:
+        _, found = report(rig, node, tmp_path)
+    finally:
+        shell.kill()
+        shell.communicate()
+    (crash,) = found["crashes"]
+    assert (crash["job"], crash["kind"], [culprit["rank"] for culprit in crash["culprits"]]) == (
+        "past-job", "exception", [1],
+    )  # fmt: skip
+    assert "before the console came" in crash["summary"]

@@ -6,15 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_proc import check
 
-from gconsole_remote.proc import torchrun_logs
+from gconsole_remote.proc import log_folders, torchrun_logs
 from gconsole_remote.proc.output_files import TAIL_BYTES
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.proc.torchrun_logs import MOST_FILES, MOST_JOBS, RECENT_S, PastOutput, past_outputs
@@ -218,3 +220,85 @@ def test_living_launcher_without_ranks_keeps_its_folder(left: Left, monkeypatch:
     (left.proc / "7" / "stat").write_text(started(made_s - 20))
     (left.proc / "7" / "maps").write_text("7f-80 r-xp 0 0 1 /usr/bin/python3\n")
     assert left.names() == ["llama"], "a Python process without torch"
+
+
+@contextmanager
+def shell_in(folder: Path) -> Iterator[ProcFs]:
+    """A shell in a folder, as it is there after the job that was started from it: the only process of a /proc."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shell = subprocess.Popen(["sh", "-c", "read line"], cwd=folder, stdin=subprocess.PIPE)
+    proc = folder.with_name("proc")
+    proc.mkdir()
+    for name in ("stat", "self", str(shell.pid)):
+        (proc / name).symlink_to(f"/proc/{name}")
+    try:
+        yield ProcFs(str(proc))
+    finally:
+        shell.kill()
+        shell.communicate()
+
+
+def log_dir_of(folder: Path, name: str = "llama_abcd1234", *, ago_s: float = 60) -> Path:
+    """What `torchrun --log-dir FOLDER` leaves of a job that failed."""
+    own = folder / name / "attempt_0" / "0"
+    own.mkdir(parents=True)
+    (own / "error.json").write_text(ERROR)
+    os.utime(own / "error.json", (time.time() - ago_s,) * 2)
+    for made in (own.parent, own.parents[1]):
+        os.utime(made, (time.time() - ago_s - 900,) * 2)  # torchrun made them when it started
+    return own
+
+
+def found_of(procfs: ProcFs) -> list[PastOutput]:
+    return list(past_outputs(procfs, [], time.time_ns()))
+
+
+@pytest.mark.parametrize("place", [".", "logs", "logs/monday"])
+def test_log_dir_below_the_folder_of_a_living_shell_is_found(tmp_path: Path, place: str):
+    folder = log_dir_of(tmp_path / "project" / place)
+    with shell_in(tmp_path / "project") as procfs:
+        [output] = found_of(procfs)
+    assert (output.job, output.stream, output.path) == ("llama", "error_file", str(folder / "error.json"))
+    assert found_of(procfs) == [], "nothing names it any more"
+
+
+def test_log_dir_that_is_deeper_hidden_or_old_is_not(tmp_path: Path):
+    log_dir_of(tmp_path / "project" / "a" / "b" / "c")
+    log_dir_of(tmp_path / "project" / ".cache")
+    log_dir_of(tmp_path / "project" / "old", ago_s=RECENT_S + 60)
+    (tmp_path / "project" / "my_training" / "attempt_1").mkdir(parents=True)  # of some other program
+    with shell_in(tmp_path / "project") as procfs:
+        assert found_of(procfs) == []
+
+
+def test_log_dir_behind_a_link_is_not_followed(tmp_path: Path):
+    log_dir_of(tmp_path / "elsewhere")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "logs").symlink_to(tmp_path / "elsewhere")
+    with shell_in(tmp_path / "project") as procfs:
+        assert found_of(procfs) == []
+
+
+def test_search_for_log_dirs_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for number in range(20):
+        log_dir_of(tmp_path / "project" / f"logs{number}", f"run{number}_abcd1234")
+    monkeypatch.setattr(log_folders, "MOST_RUNS", 5)
+    with shell_in(tmp_path / "project") as procfs:
+        assert len({output.job for output in found_of(procfs)}) <= 5
+
+
+def test_folder_that_never_answers_does_not_hold_up_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    release = threading.Event()
+    monkeypatch.setattr(log_folders, "_search", lambda folders, runs: release.wait(60))
+    monkeypatch.setattr(log_folders, "DEADLINE_S", 0.1)
+    assert log_folders.find_runs(ProcFs()) == []
+    release.set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+def test_log_dir_of_another_user_than_that_of_the_shell_is_not_read(tmp_path: Path):
+    own = log_dir_of(tmp_path / "project" / "logs")
+    for path in (own / "error.json", own, own.parent, own.parents[1], own.parents[2]):
+        os.chown(path, STRANGER, STRANGER)
+    with shell_in(tmp_path / "project") as procfs:  # of root
+        assert found_of(procfs) == []

@@ -1,0 +1,143 @@
+"""Folders that `torchrun --log-dir` may have filled: below the working folders of shells and Python programs that live.
+
+Nothing on a node names the folder of a job that is over. The process that started it often lives: a shell, the script
+of a batch job, a notebook; and the agent itself runs in the user's home. Folders are listed with the rights of that
+user, only those that belong to the user, few levels deep, and for some seconds.
+"""
+
+import heapq
+import os
+import re
+import stat
+import threading
+
+from .procfs import GONE
+from .user_files import RightsOf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from .procfs import ProcFs
+
+#: RUN-ID_*, as torchrun's launcher makes it with mkdtemp (torch/distributed/elastic/multiprocessing/api.py).
+RUN = re.compile(r"^.{1,128}_[a-z0-9_]{8}$")
+FIRST_ATTEMPT = "attempt_0"
+#: Programs that start jobs, or from which they are started.
+STARTERS = ("sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "tmux", "screen", "python", "jupyter",
+            "torchrun", "accelerate", "slurm_script")  # fmt: skip
+#: Levels below a working folder at which a folder of runs may be: `logs/experiment`.
+DEEPEST = 2
+#: Working folders and listed folders of one user, working folders of all, and names of one folder.
+MOST_OF_USER, MOST_LISTED, MOST_FOLDERS, MOST_NAMES = 32, 128, 256, 1024
+#: Runs of one user.
+MOST_RUNS = 32
+#: Seconds after which the rest is not searched: a network file system may not answer.
+DEADLINE_S = 10.0
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FoundRun(object):
+    """A folder of one run: in which folder, its name and owner, and when it was made."""
+
+    __slots__ = ("made_s", "name", "top", "uid")
+
+    def __init__(self, top: str, name: str, uid: int, made_s: float) -> None:
+        self.top, self.name, self.uid, self.made_s = top, name, uid, made_s
+
+
+def find_runs(procfs: "ProcFs") -> "list[FoundRun]":
+    """The runs below the working folders of living processes, as far as they are found in time."""
+    runs: "list[FoundRun]" = []
+    thread = threading.Thread(target=_search, args=(working_folders(procfs), runs), name="gconsole-logs")
+    thread.daemon = True
+    thread.start()
+    thread.join(DEADLINE_S)
+    return list(runs)
+
+
+def working_folders(procfs: "ProcFs") -> "list[tuple[int, str]]":
+    """(uid, folder) of the processes from which jobs are started, of the newest processes first."""
+    folders: "list[tuple[int, str]]" = []
+    counts: "dict[int, int]" = {}
+    try:
+        own = procfs.link("self", "ns/mnt")
+    except OSError:
+        return folders
+    for name in sorted((name for name in procfs.names() if name.isdigit()), key=int, reverse=True):
+        try:
+            if not procfs.stat(name).comm.lstrip("-").startswith(STARTERS):
+                continue
+            uid = os.stat(procfs.path(name, "")).st_uid
+            folder = procfs.link(name, "cwd")
+            if (uid, folder) in folders or folder == "/" or procfs.link(name, "ns/mnt") != own:
+                continue  # in a container, the same path is another folder
+        except GONE + (OSError, ValueError, IndexError):
+            continue
+        counts[uid] = counts.get(uid, 0) + 1
+        if counts[uid] <= MOST_OF_USER:
+            folders.append((uid, folder))
+    return folders[:MOST_FOLDERS]
+
+
+def _search(folders: "list[tuple[int, str]]", runs: "list[FoundRun]") -> None:
+    by_user: "dict[int, list[str]]" = {}
+    for uid, folder in folders:
+        by_user.setdefault(uid, []).append(folder)
+    for uid, paths in sorted(by_user.items()):
+        try:
+            with RightsOf(uid):
+                for run in _runs_of(uid, paths):
+                    runs.append(run)
+        except OSError:
+            continue
+
+
+def _runs_of(uid: int, paths: "list[str]") -> "Iterator[FoundRun]":
+    """The runs of one user, whose rights the thread has; what changed last is searched first."""
+    waiting = [(0, 0.0, path) for path in paths]  # (level, age, folder)
+    listed, count, seen = 0, 0, set(paths)
+    while waiting and listed < MOST_LISTED and count < MOST_RUNS:
+        level, _, path = heapq.heappop(waiting)
+        listed += 1
+        try:
+            folders = _folders_in(path, uid)
+        except OSError:
+            continue
+        for changed_s, name in folders:
+            inner = os.path.join(path, name)
+            made_s = _made_s(inner, uid) if RUN.match(name) else None
+            if made_s is not None and count < MOST_RUNS:
+                count += 1
+                yield FoundRun(path, name, uid, min(made_s, changed_s))
+            elif level < DEEPEST and inner not in seen:
+                seen.add(inner)
+                heapq.heappush(waiting, (level + 1, -changed_s, inner))
+
+
+def _folders_in(path: str, uid: int) -> "list[tuple[float, str]]":
+    """(time of the last change, name) of the folders of a user in a folder on the same file system. Raises OSError."""
+    folder = os.open(path, _FLAGS)
+    try:
+        device, folders = os.fstat(folder).st_dev, []
+        with os.scandir("/proc/self/fd/%d" % folder) as entries:  # a descriptor itself: from Python 3.7 on
+            for number, entry in enumerate(entries):
+                if number >= MOST_NAMES:
+                    break
+                if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
+                    continue
+                info = entry.stat(follow_symlinks=False)
+                if info.st_uid == uid and info.st_dev == device:
+                    folders.append((info.st_mtime, entry.name))
+        return sorted(folders, reverse=True)
+    finally:
+        os.close(folder)
+
+
+def _made_s(path: str, uid: int) -> "float | None":
+    """When the first attempt of a run began; None where the folder is not that of a run."""
+    try:
+        info = os.stat(os.path.join(path, FIRST_ATTEMPT), follow_symlinks=False)
+    except OSError:
+        return None
+    return info.st_mtime if stat.S_ISDIR(info.st_mode) and info.st_uid == uid else None
