@@ -157,8 +157,10 @@ class RankSigns:
         )
         before_s = samples[-1].at_s if samples else at_s
         samples.append(PlaceSample(at_s, facts.cls, facts.activity, place.slept, is_quiet))
-        if facts.cls == "collective" and facts.activity is None and place.moved_bytes:
-            exchanges = self._exchanges.setdefault((place.job, place.attempt, place.node), _Exchanges())
+        now = self._store.ranks.get(key)
+        if facts.cls == "collective" and facts.activity is None and place.moved_bytes and now is not None:
+            rank = now.rank
+            exchanges = self._exchanges.setdefault((rank.job, rank.attempt, rank.node), _Exchanges())
             if exchanges.until_s <= before_s < at_s:
                 exchanges.count, exchanges.until_s = exchanges.count + 1, at_s
 
