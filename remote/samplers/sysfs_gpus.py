@@ -51,7 +51,9 @@ class SysfsGpuSampler(Sampler):
                 fields = figures.read(now, reports[gpu.address][1] if gpu.address in reports else {})
                 yield "gpu", dict(fields, index=gpu.index, uuid=gpu.uuid)
         infos = self._infos.values()
-        self.context.shared["gpu_faults"] = [(one["index"], one["unusable"]) for one in infos if one.get("unusable")]
+        self.context.shared["gpu_faults"] = [
+            (info["index"], info["unusable"]) for info in infos if info.get("unusable")
+        ]
         inventory = self._count()
         if inventory != self._inventory:
             self._inventory = inventory

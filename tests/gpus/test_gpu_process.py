@@ -398,7 +398,7 @@ def test_line_that_a_crash_interrupts_is_no_record():
     os.write(child, whole + broken + b"Fatal Python error: Segmentation fault\n" + broken)
     os.close(child)
 
-    process._receive(output, threading.Event(), threading.Event())
+    process._receive(os.fdopen(output, "rb"), threading.Event(), threading.Event())
 
     assert agent.posted == [("gpu", {"index": 0})]
     assert "Segmentation fault" in "".join(process._crash)
