@@ -404,6 +404,19 @@ def test_line_that_a_crash_interrupts_is_no_record():
     assert "Segmentation fault" in "".join(process._crash)
 
 
+def test_gpu_process_that_cannot_be_started_leaves_no_descriptor(monkeypatch):
+    def fail():
+        raise OSError(12, "Cannot allocate memory")
+
+    process = GpuProcess(Context(), FakeAgent())
+    monkeypatch.setattr(os, "fork", fail)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(OSError, match="allocate"):
+            process._fork()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_node_without_the_library_starts_no_process_and_says_so(monkeypatch, tmp_path):
     context = Context()
     context.sys = str(tmp_path / "sys")
