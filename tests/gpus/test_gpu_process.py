@@ -413,7 +413,7 @@ def test_gpu_process_that_cannot_be_started_leaves_no_descriptor(monkeypatch):
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         with pytest.raises(OSError, match="allocate"):
-            process._fork()
+            process._start_child()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
