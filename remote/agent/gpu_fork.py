@@ -1,6 +1,6 @@
 """Forks the process that reads NVML (see gpu_child.py).
 
-The first one is forked before the agent's modules are imported, because it needs few of them: 4 MB less. One that
+The first one is forked before the agent's modules are imported, because it needs few of them: 1.5 MB less. One that
 replaces it is forked from the agent as it is then.
 """
 
