@@ -28,7 +28,8 @@ class OwnCheckWatch:
 
     def __init__(self, store: Store, publish: Callable[[Log], object], path: Path | None = None) -> None:
         self._store, self._publish = store, publish
-        self._file = OwnCheckFile(path or default_path())
+        self._path = path or default_path()
+        self._file = OwnCheckFile(self._path)
         self._reported = ""
         self._commands, self._worker = CheckCommands(), QueryWorkerClient()
         self._task: asyncio.Task[None] | None = None
@@ -56,7 +57,9 @@ class OwnCheckWatch:
         """Make one pass."""
         checks = await asyncio.to_thread(self._file.read)
         which = "the checks from before stay" if checks else "no check of your own is evaluated"
-        self._report(self._file.trouble and f"{self._file.trouble}; {which}", "correct the file")
+        # what it means first: the path of the file may fill the line of an event
+        trouble = f"{self._path.name} cannot be used, {which}: {self._file.trouble}" if self._file.trouble else ""
+        self._report(trouble, f"correct the file; it is read again every {EVERY_S:.0f} s")
         names = [name for name, now in self._store.nodes.items() if now.state is not None and now.state.state == "ok"]
         wanted = {table for check in checks if check.sql for table in tables_for(check.sql)[0]}
         tables = snapshot_tables(self._store, wanted) if names else StoreSnapshot({}, {})

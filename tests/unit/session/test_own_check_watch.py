@@ -81,7 +81,9 @@ async def test_changed_file_takes_effect_at_the_next_pass_and_one_with_a_mistake
             await watch.evaluate()
         assert [watch.of(name)[0].state for name in ("n1", "n2")] == ["pass", "fail"]
         assert len(warnings) == 1 and warnings[0].severity == "warning"
-        assert "checks.toml" in warnings[0].text and "severity" in warnings[0].text
+        assert warnings[0].text.startswith("checks.toml cannot be used, the checks from before stay: ")
+        assert "severity" in warnings[0].text
+        assert warnings[0].try_ == "correct the file; it is read again every 30 s"
 
         path.write_text(RULE % "60")
         await watch.evaluate()
