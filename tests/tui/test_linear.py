@@ -299,7 +299,7 @@ def test_severity_of_a_finding_on_a_node_is_a_word_in_the_list_of_nodes():
     assert not [text for text in watched.step() if text.startswith("node ")]  # the findings are statements themselves
     lines = Listing().lines("nodes", watched.builder.build())
     assert [line.rpartition(", ")[2] for line in lines[1:]] == [
-        "reason finding: gpu_hot", "reason error finding: gpu_xid",
+        "reason finding: gpu_hot", "reason error: gpu_xid",
     ]  # fmt: skip
 
 

@@ -223,7 +223,7 @@ class TestNodes:
         for name in cluster.names:
             cluster.finding(f"gpu_{name}", "error", "bad", [name])
         output = nodes_of(cluster)
-        assert "✖ ecc  error finding: gpu_ecc" in output and "✖ xid  error finding: gpu_xid" in output
+        assert "✖ ecc  error: gpu_ecc" in output and "✖ xid  error: gpu_xid" in output
 
     def test_silent_node_is_stale_after_three_sample_intervals(self):
         cluster = FakeCluster("node1")
@@ -251,7 +251,7 @@ class TestNodes:
         cluster.up()
         cluster.publish(AgentCost(node="node1", sample_interval_ms=1000, hung=("gpu",)))
         cluster.finding("driver_broken", "error", "node1: nvmlInit has not returned for 8 s", ["node1"])
-        assert "✖ node1  error finding: driver_broken" in nodes_of(cluster)
+        assert "✖ node1  error: driver_broken" in nodes_of(cluster)
 
     def test_node_has_the_severity_of_its_worst_finding(self):
         assert "▲ node019  finding: gpu_throttle" in nodes_of(pod())
@@ -262,7 +262,7 @@ class TestNodes:
         cluster.finding("gpu_xid", "error", "XID 79", ["node1:gpu5"])
         cluster.finding("version_skew", "info", "versions differ", ["node3"])
         assert nodes_of(cluster).splitlines() == [
-            "node[1-3]".ljust(85) + "  1 ●  1 ▲  1 ✖", "✖ node1  error finding: gpu_xid", "▲ node2  finding: gpu_hot",
+            "node[1-3]".ljust(85) + "  1 ●  1 ▲  1 ✖", "✖ node1  error: gpu_xid", "▲ node2  finding: gpu_hot",
         ]  # fmt: skip
 
     def test_error_on_a_node_is_not_hidden_by_a_sampler_that_hangs(self):
@@ -270,7 +270,7 @@ class TestNodes:
         cluster.up()
         cluster.publish(AgentCost(node="node1", sample_interval_ms=1000, hung=("host",)))
         cluster.finding("gpu_xid", "error", "XID 79", ["node1:gpu5"])
-        assert "✖ node1  error finding: gpu_xid" in nodes_of(cluster)
+        assert "✖ node1  error: gpu_xid" in nodes_of(cluster)
 
     def test_removed_node_is_dropped_from_the_expected_count(self):
         cluster = FakeCluster("node1", "node2")

@@ -69,7 +69,7 @@ class TestRows:
         assert [(row.key, state.text, state.style) for row, state in zip(rows, states, strict=True)] == [
             ("n3", "✖ finding", "failed"), ("n2", "▲ finding", "warning"), ("n1", "● ok", "ok"),
         ]  # fmt: skip
-        assert [texts(row)["reason"] for row in rows[:2]] == ["error finding: gpu_xid", "finding: gpu_hot"]
+        assert [texts(row)["reason"] for row in rows[:2]] == ["error: gpu_xid", "finding: gpu_hot"]
 
     def test_node_that_never_connected_shows_its_failure_instead_of_metrics(self):
         row = next(row for row in rows_of(pod()) if row.key == "node033")

@@ -94,7 +94,7 @@ def node_summary(
             fresh=True, simulated=simulated, trouble="hung",
         )  # fmt: skip
     if finding is not None:
-        what = "error finding" if status == "failed" else "finding"  # in words, too: not every reader sees the glyph
+        what = "error" if status == "failed" else "finding"  # in words, too: not every reader sees the glyph
         return NodeSummary(
             name, status, "ok", f"{what}: {clean(finding.id)}", fresh=True, simulated=simulated, trouble="finding"
         )
