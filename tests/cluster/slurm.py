@@ -34,6 +34,7 @@ SlurmctldPidFile={inside}/slurmctld.pid
 SlurmdPidFile={inside}/slurmd.pid
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{settings}
 """
 
 
@@ -45,9 +46,13 @@ def missing() -> str:
 
 
 class Slurm:
-    """`with Slurm(nodes, folder) as slurm:`; in `slurm.environment` its commands are first in PATH."""
+    """`with Slurm(nodes, folder) as slurm:`; in `slurm.environment` its commands are first in PATH.
 
-    def __init__(self, nodes: Sequence[Node], folder: Path) -> None:
+    `settings`: further lines of slurm.conf.
+    """
+
+    def __init__(self, nodes: Sequence[Node], folder: Path, settings: str = "") -> None:
+        self._settings = settings
         self.nodes = self._nodes = nodes
         self._daemons = list[subprocess.Popen[bytes]]()
         self._bin = folder / "bin"
@@ -70,7 +75,8 @@ class Slurm:
         key = secrets.token_bytes(128)
         first = self._nodes[0]
         lines = [f"NodeName={node.name} NodeAddr={node.address} CPUs=1 State=UNKNOWN" for node in self._nodes]
-        conf = _CONF.format(controller=first.name, address=first.address, inside=first.inside, nodes="\n".join(lines))
+        conf = _CONF.format(controller=first.name, address=first.address, inside=first.inside, nodes="\n".join(lines),
+                            settings=self._settings)  # fmt: skip
         try:
             for node in self._nodes:
                 (node.folder / "slurm.conf").write_text(conf)
