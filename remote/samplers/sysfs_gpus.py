@@ -50,9 +50,8 @@ class SysfsGpuSampler(Sampler):
             if os.path.isdir(gpu.folder):
                 fields = figures.read(now, reports[gpu.address][1] if gpu.address in reports else {})
                 yield "gpu", dict(fields, index=gpu.index, uuid=gpu.uuid)
-        infos = self._infos.values()
         self.context.shared["gpu_faults"] = [
-            (info["index"], info["unusable"]) for info in infos if info.get("unusable")
+            (fields["index"], fields["unusable"]) for fields in self._infos.values() if fields.get("unusable")
         ]
         inventory = self._count()
         if inventory != self._inventory:
