@@ -175,6 +175,13 @@ class TestGpuErrors:
         assert (one.id, one.severity) == ("gpu_ecc", "warning")
         assert found(info(0), gpu(0, grown={"ecc_corrected_volatile": 10})) == {}
 
+    def test_gpu_that_has_to_be_replaced_is_not_to_be_reset_alone(self):
+        finding = the_one(info(0), gpu(0, ecc_uncorrected_volatile=3, remap_failed=True))
+        assert finding.text.endswith(
+            "3 uncorrected memory errors; results may be wrong; row remapping failed; RMA the GPU"
+        )
+        assert len(finding.evidence) == 2
+
     def test_pending_remap_or_retirement_is_a_warning_and_failed_remap_an_error(self):
         assert the_one(info(0), gpu(0, remap_pending=True)).id == "gpu_remap_pending"
         assert the_one(info(0), gpu(0, retire_pending=True)).severity == "warning"
