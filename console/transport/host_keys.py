@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import asyncssh
-from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
-
 from ..text.atomic_files import make_folder
 from . import errors
+from .asyncssh_import import asyncssh
 
 _log = logging.getLogger(__name__)
 
@@ -71,9 +69,9 @@ class KnownHosts:
         The rest is offered so that a server with other keys presents one, whose fingerprint the error can show.
         """
         keys, authorities, *_ = self.match(host, addr, port)
-        certificates = get_default_certificate_algs() if authorities else []
+        certificates = asyncssh.public_key.get_default_certificate_algs() if authorities else []
         expected = [algorithm for key in keys for algorithm in key.sig_algorithms]
-        wanted = dict.fromkeys([*certificates, *expected, *get_default_public_key_algs()])
+        wanted = dict.fromkeys([*certificates, *expected, *asyncssh.public_key.get_default_public_key_algs()])
         return [algorithm.decode() for algorithm in wanted]
 
     def accept(self, host: str, port: int, key: asyncssh.SSHKey) -> None:

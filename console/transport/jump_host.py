@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import asyncssh
-
+from .asyncssh_import import asyncssh
 from .liveness import SUSPECT_AFTER_S, ConnectionPath, Keepalive, LivenessMonitor
 from .tcp_connect import PROBE_TIMEOUT_S
 from .transport import Unacked

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import asyncssh
 import msgspec
 
+from .asyncssh_import import asyncssh
 from .tcp_connect import Address, ReachabilityProbe, answers
 from .transport import Unacked, unacked_on
 

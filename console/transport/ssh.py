@@ -12,13 +12,13 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-import asyncssh
 import msgspec
 
 from ..config.model import NodeConfig
 from ..config.sections import SshConfig
 from ..text.format import plural
 from . import errors
+from .asyncssh_import import asyncssh
 from .host_keys import HostKeyCheck, KnownHosts
 from .jump_host import JumpHost
 from .liveness import ConnectionPath, DirectPath, Keepalive, TunnelPath

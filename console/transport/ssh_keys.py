@@ -7,9 +7,9 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-import asyncssh
 import msgspec
 
+from .asyncssh_import import asyncssh
 from .ssh_config import ResolvedHost
 
 #: Prompts for a secret: (account, prompt) → the answer, or None if dismissed or non-interactive.
