@@ -51,6 +51,15 @@ def measure(quick: bool) -> Outcome:
             " output on: no plan, nothing detached, no state",
             "in turns; the ratio is the median of those of the pairs",
         ],
+        [
+            "asyncssh no longer runs ldconfig, gcc and ld to search for liboqs: 17 ms of 250 ms of imports, more on a"
+            " busy machine",
+            "bytecode beside the source of the supervisor: 38 instead of 49 ms of its CPU in one round, the same in"
+            " another; not kept",
+            "timeline of a start of 0.96 s: 0.25 s imports, 0.13 s login, 0.30 s until the first sample of agents (each"
+            " 60 to 80 ms of CPU, half of it imports), 0.04 s plan, 0.22 s prepare and begin (supervisors: 8 × 45 ms of"
+            " CPU); with nodes that do not share two cores the last two are shorter",
+        ],
     )  # fmt: skip
 
 
