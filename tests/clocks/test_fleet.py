@@ -288,6 +288,7 @@ def test_bound_is_unknown_without_probes_and_time_service_bounds() -> None:
     result = ClockFoldResult(time_service_records(2, None))
     line = result.last["node001"]
     assert (line.method, line.bound_ns, line.status) == ("system", None, "no_data")
+    assert (line.offset_ns, line.drift_ppm) == (None, None), "not 0, which would be a measurement"
     assert result.clock.to_cluster("node001", 5, "real") is None
 
 

@@ -87,7 +87,8 @@ def _node(fleet: ClockMesh, name: str, edges: Sequence[EdgeWindow], method: str,
     real = None if own is None else own.real + at_mono - own.mono
     repeats = [edge.repeat_ns for edge in used if edge.repeat_ns is not None]
     fits = [edge.r_squared for edge in used if edge.r_squared is not None]
-    drift = None if line is None else (1.0 / line.alpha - 1.0) * 1e6
+    # without a bound the line takes the node's own clock for the common one: its rate is not measured
+    drift = None if line is None or line.bound_ns is None else (1.0 / line.alpha - 1.0) * 1e6
     return ClockNode(
         node=name,
         window_id=fleet.window_id,
