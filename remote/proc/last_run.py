@@ -3,6 +3,7 @@
 /proc/PID/task/TID/sched has `se.exec_start`, the clock of the processor's run queue when the thread last ran on it, in
 ms (kernel/sched/debug.c). These clocks differ between processors, so it is compared with the same processor's clock,
 which the agent reads from a thread of its own that has moved there. A kernel without CONFIG_SCHED_DEBUG lacks the file.
+The field is 0 while a thread that woke up waits for another processor than its last one (migrate_task_rq_fair).
 """
 
 import os
@@ -32,8 +33,10 @@ class LastRuns(object):
             ran = self._exec_start_s("%d/task/%d" % (pid, tid))
         except (OSError, ValueError, IndexError):
             return None
-        offset = self._offset(processor) if ran is not None else None
-        if ran is None or offset is None:
+        if not ran:  # 0: it has moved and not run since, which is no time of sleep
+            return None
+        offset = self._offset(processor)
+        if offset is None:
             return None
         return max(0.0, time.monotonic() - offset - ran - RESOLUTION_S)
 

@@ -12,6 +12,7 @@ from live_ranks import READY, SLEEP, capture, main_thread
 
 from gconsole.records import Connection
 from gconsole_remote.proc.activity import parse_syscall
+from gconsole_remote.proc.last_run import LastRuns
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import connections
 from gconsole_remote.stacks.capture import BadCaptureRequest
@@ -253,6 +254,17 @@ def test_time_since_a_thread_ran_is_never_longer_than_it_slept(ranks):
         pytest.skip("this kernel has no /proc/PID/sched")
     assert 0.4 < slept <= time.monotonic() - began
     assert slept <= time.monotonic() - blocked + 0.1
+
+
+def test_sleep_of_a_thread_that_waits_for_another_processor_is_unknown(tmp_path):
+    """The kernel sets the field to 0 when it moves a thread that wakes up; the thread seemed to sleep since boot."""
+    for process, ran in (("7/task/7", "0.000000"), ("7/task/8", "5000.000000"), ("thread-self", "9000.000000")):
+        (tmp_path / process).mkdir(parents=True)
+        (tmp_path / process / "sched").write_text(f"python (7, #threads: 2)\nse.exec_start   :   {ran}\n")
+    last_runs = LastRuns(ProcFs(str(tmp_path)))
+    processor = min(os.sched_getaffinity(0))
+    assert last_runs.slept_s(7, 7, processor) is None
+    assert 3.9 < last_runs.slept_s(7, 8, processor) < 60
 
 
 def test_thread_that_runs_has_not_slept(ranks):
