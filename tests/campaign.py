@@ -78,11 +78,12 @@ def parts() -> dict[str, Part]:
             "every labelled crash live, three times", {name: ["-m", "tests.crashes.rounds"] for name in rounds}
         ),
         "watch": Part(
-            "40 faults under one watch, each alerted once; a job that slows down without a watched step; 24 hours of"
-            " recorded healthy jobs without an alert",
+            "40 faults under one watch, each alerted once; a job that slows down without a watched step; the evidence"
+            " of 10 stalls in time; 24 hours of recorded healthy jobs without an alert",
             {
                 "40 faults": ["-m", "tests.watch.night", "--jobs", "40"],
                 "a slow job": ["-m", "tests.watch.slowdown"],
+                "10 stalls": ["-m", "tests.watch.stalls"],
                 "24 hours": ["-m", "tests.watch.replay_healthy", "--hours", "24"],
             },
             [["-m", "tests.watch.night", "--jobs", "6", "--stall-s", "6"]],
