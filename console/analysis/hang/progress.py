@@ -317,23 +317,36 @@ def straggler(view: JobView) -> Straggler | None:
 
     Refuses where ranks wait for messages rather than in collectives: the stages of a pipeline wait for each other by
     design. Refuses where several ranks stand out: then work is distributed unevenly, and no single rank is slow.
-    Refuses where the others were in one long wait: that is a single event.
+    Refuses where the others were in one long wait: that is a single event. Samples of one and the same wait count once.
     """
-    ranks = [state for state in view.states if len(state.classes) >= MIN_STRAGGLER_SAMPLES]
+    trials = {state: _trials(state) for state in view.states}
+    ranks = [state for state in view.states if len(trials[state]) >= MIN_STRAGGLER_SAMPLES]
     if len(ranks) < len(view.states) or any("p2p" in rank.classes for rank in ranks):
         return None
     ranks.sort(key=lambda state: state.rank or 0)
-    slowest = waits_least([(_waits(state), len(state.classes)) for state in ranks])
+    slowest = waits_least([(_waits(trials[state]), len(trials[state])) for state in ranks])
     if slowest is None:
         return None
     slow, others = ranks[slowest], [state for state in ranks if state is not ranks[slowest]]
     if not _alternates(others):
         return None
     own = Counter(cls for cls in slow.classes if cls not in WAITING)
-    shares = sorted(_waits(state) / len(state.classes) for state in others)
-    share = _waits(slow) / len(slow.classes)
+    shares = sorted(_waits(state.classes) / len(state.classes) for state in others)
+    share = _waits(slow.classes) / len(slow.classes)
     cls = max(own, key=lambda cls: (own[cls], cls))
     return Straggler(slow, cls, share, shares[len(shares) // 2], len(slow.classes), _usual_site(slow, cls))
+
+
+def _trials(state: RankState) -> list[FrameClass]:
+    """The classes of its samples without those that saw what the sample before saw, as it had not woken up since."""
+    return [
+        cls
+        for index, cls in enumerate(state.classes)
+        if index == 0
+        or state.switches[index] is None
+        or state.switches[index] != state.switches[index - 1]
+        or state.traces[index].calls != state.traces[index - 1].calls
+    ]
 
 
 def _usual_site(state: RankState, cls: FrameClass) -> Site | None:
@@ -356,11 +369,20 @@ def waits_least(counts: Sequence[tuple[int, int]]) -> int | None:
     (lowest, slowest), others = shares[0], [share for share, _ in shares[1:]]
     if others[len(others) // 2] < WAIT_SHARE or others[0] - lowest < LEAD:
         return None
-    return slowest if _chance(*counts[slowest], others[0]) * len(counts) <= CHANCE else None
+    return slowest if _chance(*counts[slowest], _least_likely_share(counts, slowest)) * len(counts) <= CHANCE else None
 
 
-def _waits(state: RankState) -> int:
-    return sum(cls in WAITING for cls in state.classes)
+def _least_likely_share(counts: Sequence[tuple[int, int]], slowest: int) -> float:
+    """The share in which the least waiting of the others is likely to wait: less than 1 after few samples that all wait.
+
+    The mean of a proportion after these samples, with Jeffreys' prior.
+    """
+    others = [count for index, count in enumerate(counts) if index != slowest]
+    return min((waits + 0.5) / (samples + 1) for waits, samples in others)
+
+
+def _waits(classes: Sequence[FrameClass]) -> int:
+    return sum(cls in WAITING for cls in classes)
 
 
 def _chance(waits: int, samples: int, share: float) -> float:

@@ -99,6 +99,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
     classes: tuple[FrameClass, ...] = ()  # one per readable sample
     traces: tuple[CallPath, ...] = ()  # likewise
+    switches: tuple[int | None, ...] = ()  # likewise: context switches of its main thread so far; None: unknown
 
     @property
     def node(self) -> str:
@@ -246,7 +247,7 @@ def rank_state_of(
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
         classes=tuple(_class_at(sample, trace, blocks_main) for sample, trace in zip(read, traces, strict=True)),
-        traces=tuple(traces),
+        traces=tuple(traces), switches=tuple(sample.switches for sample in read),
     )  # fmt: skip
 
 

@@ -153,6 +153,16 @@ class TestProgress:
             scene.moving(rank, rank, [REDUCE, REDUCE, REDUCE, own("forward", 20)])
         no_culprit(scene.moving(3, 0, [own("forward", 20), own("augment", 22)]), "moving")
 
+    def test_samples_that_all_saw_one_wait_are_too_few_for_a_straggler(self):
+        scene = Scene(looks=9)
+        switches = [50, 70, 70, 70, 90, 110, 130, 130, 130]  # in a burst of samples, the ranks wake up between few
+        for rank in range(4):
+            scene.rank(rank, REDUCE, from_look=9)
+            for look, count in enumerate(switches):
+                works = rank == 0 and look in (4, 5, 6, 7)
+                scene._look(rank, look, own("load_batch", 41) if works else REDUCE, ctx_switches=count)
+        no_culprit(scene, "moving")
+
     def test_two_outlier_ranks_are_uneven_work_and_not_stragglers(self):
         scene = Scene(looks=20)
         for rank in range(2):
