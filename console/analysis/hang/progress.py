@@ -373,7 +373,7 @@ def waits_least(counts: Sequence[tuple[int, int]]) -> int | None:
 
 
 def _least_likely_share(counts: Sequence[tuple[int, int]], slowest: int) -> float:
-    """The share in which the least waiting of the others is likely to wait: less than 1 after few samples that all wait.
+    """The share in which the least waiting of the others is likely to wait: below 1 after few samples, all of waits.
 
     The mean of a proportion after these samples, with Jeffreys' prior.
     """
