@@ -32,7 +32,7 @@ PLACES = {
     ("agent/commands.py", "subprocess.Popen"): "the list of commands",
     ("gateway/stream.py", "subprocess.Popen"): "the user's own ssh, or gateway_command, to a node",
     ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, from `gconsole run start`",
-    ("agent/gpu_process.py", "os.fork"): "a child that calls NVML, which may hang or crash",
+    ("agent/gpu_fork.py", "os.fork"): "a child that calls NVML, which may hang or crash",
     ("agent/bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
     ("proc/limited.py", "os.fork"): "a child that parses large input of a user, with limits of memory and CPU time",
     ("agent/linger.py", "os.fork"): "the agent detaches from its channel",
