@@ -7,8 +7,9 @@ per core, because most tests wait for SSH servers, jobs and timers. `lint` (ruff
 Tiers: `--quick` runs in a minute, `--full` adds the tests that are too long for CI and one slice of the campaign
 (tests/campaign.py); without either, everything that is not marked `full` runs.
 
-Failed tests run a second time, alone, after all groups have ended, if a group has at most `MAX_REPEATED` of them. A
-test that passes only then is listed as unsteady. It is a failure of `--full`, and no failure of the other tiers.
+Failed tests run a second time, alone, after all groups have ended, if a group has at most `MAX_REPEATED` of them; the
+parameters of a test count as one, because they share its fixtures. A test that passes only then is listed as unsteady.
+It is a failure of `--full`, and no failure of the other tiers.
 
 Output is in build/tests/GROUP.log, or GROUP-2.log and so on; where tests failed it is printed, too. If one group is
 chosen with `--group`, it runs in one process, and its output is printed as it comes. Other arguments are passed on to
@@ -166,7 +167,8 @@ def run_groups(groups: Sequence[str], tier: str, args: Sequence[str]) -> list[Ou
 
 def repeat_failed(outcome: Outcome, tier: str, args: Sequence[str]) -> None:
     """Run the failed tests of a group again, alone, and move those that pass then to `unsteady`."""
-    if outcome.status != 1 or not 0 < len(outcome.failed) <= MAX_REPEATED:
+    functions = {test.partition("[")[0] for test in outcome.failed}
+    if outcome.status != 1 or not 0 < len(functions) <= MAX_REPEATED:
         return
     print(f"\n{outcome.group}: {len(outcome.failed)} failed; running them again, alone", flush=True)
     began, before = time.monotonic(), _children_cpu_s()
