@@ -8,7 +8,7 @@ from typing import Any
 
 from textual import events
 from textual.app import App
-from textual.notifications import SeverityLevel
+from textual.notifications import Notify, SeverityLevel
 
 from ..text import logs
 from ..text.cells import clean
@@ -16,6 +16,7 @@ from .controllers.clipboard import ClipboardController, ClipboardTarget
 from .controllers.shutdown import ShutdownController
 from .controllers.theming import ThemeController
 from .controllers.typed_input import TypedInput
+from .notifications import TimedNotification
 from .screen_sink import install
 from .terminal_driver import terminal_driver_class
 from .theme.catalog import ThemeCatalog
@@ -69,8 +70,9 @@ class BaseApp(App[None], inherit_bindings=False):
         markup: bool = False,
     ) -> None:  # fmt: skip
         """Show a toast of at most `LONGEST_TOAST` characters, sanitised: the text may come from a node."""
-        lines = [clean(line) for line in message[:LONGEST_TOAST].splitlines()]
-        super().notify("\n".join(lines), title=clean(title), severity=severity, timeout=timeout, markup=markup)
+        text = "\n".join(clean(line) for line in message[:LONGEST_TOAST].splitlines())
+        seconds = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
+        self.post_message(Notify(TimedNotification(text, clean(title), severity, seconds, markup=markup)))
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy what is selected with the mouse or in an input line; only failures are reported."""
