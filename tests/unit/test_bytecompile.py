@@ -20,7 +20,7 @@ for path in sys.argv[1:]:
 def the_oldest() -> str:
     for version in VERSIONS:
         try:
-            return the_python(version)
+            return the_python(str(version.values[0]))
         except pytest.skip.Exception:
             continue
     pytest.skip("no old Python on this machine")
