@@ -8,7 +8,7 @@ import pytest
 from clusters import demo, pod
 from fake_cluster import FakeCluster
 from running import running
-from textual.command import CommandPalette
+from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from waiting import accept, frames, screen, settle, shows, until
 
@@ -365,3 +365,17 @@ class TestFooter:
             app.set_keymap({"app.quit": "x"})
             await pilot.press("2")
             await until(pilot, lambda: "x quit" in screen(app).splitlines()[-1])
+
+
+async def test_commands_that_are_gathered_for_a_closed_palette_end_nothing():
+    app = demo().app()
+    async with running(app, "ctrl+p") as pilot:
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        palette = app.screen
+        assert isinstance(palette, CommandPalette)
+        await palette.query_one(CommandList).remove()  # as when it is closed between a key and its search
+        worker = palette._gather_commands("node")
+        await until(pilot, lambda: worker.is_finished)
+        assert worker.error is None
+        app.pop_screen()
+        await shows(pilot, "Overview")

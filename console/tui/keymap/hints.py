@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec.structs import replace
+from textual import work
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.markup import escape
 from textual.widgets import Input, TextArea
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from ..app import ConsoleApp
 
 
+#: Textual's coroutine without the decorator that runs it as a worker.
+_GATHER: Final[Callable[[CommandPalette, str], Awaitable[None]]] = CommandPalette._gather_commands.__wrapped__  # type: ignore[attr-defined]
 #: More nodes than this are not listed: when a whole fleet is down, it has one cause.
 _MOST_NODES = 50
 
@@ -128,6 +132,15 @@ class ConsolePalette(CommandPalette):
         if commands.scrollable_content_region:
             commands._update_lines()  # Textual 8.2 raises KeyError for a page key before this
             super()._action_command_list(action)
+
+    @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)
+    async def _gather_commands(self, search_value: str) -> None:
+        """Gather the commands that match, unless the palette was closed meanwhile: Textual 8.2 ends the app then."""
+        try:
+            await _GATHER(self, search_value)
+        except NoMatches:
+            if self.query(CommandList):
+                raise
 
 
 class ConsoleCommands(Provider):
