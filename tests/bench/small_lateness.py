@@ -37,10 +37,10 @@ def measure(quick: bool) -> Outcome:
             f"four gloo ranks on two nodes, steps of 20 ms; rank {LATE_RANK} sleeps longer before the first collective"
             f" of each step; Flight Recorder of 2,000 entries, read every 5 s for {FOR_S}, with 100 collectives for"
             f" {FOR_100_S}; late per step ± its error bar",
-            "found: that rank, and no other one; healthy: nobody. A sleep ends late by as much as the machine is busy",
+            "found: that rank, and no other one; healthy: no rank. A sleep ends late by as much as the machine is busy",
             f"console, SSH, agents and job share one machine; load average {os.getloadavg()[0]:.1f} at the end",
         ],
-        ["the others arrive within the jitter of the machine: lateness below it is not resolved, and nobody is named"],
+        ["the others arrive within the jitter of the machine: lateness below it is not resolved, and no rank is named"],
     )
 
 
@@ -69,5 +69,5 @@ def _row(hosts: Path, report: Path, collectives: int, late_ms: float) -> Row:
         for rank, culprit in named.items()
     ]
     what = f"{late_ms:g} ms late, {collectives} a step" if late_ms else f"healthy, {collectives} a step"
-    goal = f"rank {LATE_RANK}" if late_ms else "nobody"
-    return Row(what, ", ".join(words) or "nobody", goal, set(named) == ({LATE_RANK} if late_ms else set()))
+    goal = f"rank {LATE_RANK}" if late_ms else "no rank"
+    return Row(what, ", ".join(words) or "no rank", goal, set(named) == ({LATE_RANK} if late_ms else set()))

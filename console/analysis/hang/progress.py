@@ -373,9 +373,9 @@ def waits_least(counts: Sequence[tuple[int, int]]) -> int | None:
 
 
 def _least_likely_share(counts: Sequence[tuple[int, int]], slowest: int) -> float:
-    """The share in which the least waiting of the others is likely to wait: below 1 after few samples, all of waits.
+    """Estimated share of samples in which the least waiting of the others waits; below 1 even if it always waits.
 
-    The mean of a proportion after these samples, with Jeffreys' prior.
+    The posterior mean of a proportion with Jeffreys' prior.
     """
     others = [count for index, count in enumerate(counts) if index != slowest]
     return min((waits + 0.5) / (samples + 1) for waits, samples in others)
