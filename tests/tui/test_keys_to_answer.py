@@ -9,7 +9,7 @@ import pytest
 from clusters import busy_cluster, clock_cluster, pod
 from fake_cluster import FakeCluster
 from running import running
-from test_topology import odd_pod
+from topologies import odd_pod
 from waiting import screen, settle, shows, until
 
 from gconsole.records import Gpu

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -12,12 +11,9 @@ import msgspec
 import pytest
 from fake_cluster import FakeCluster
 from textual.pilot import Pilot
+from topologies import hgx_facts, odd_pod, publish_topology, uuid
 from waiting import accept, frames, screen, settle, shows, until
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
-from machines import hgx_facts, pcie_facts, uuid
-
-from gconsole.analysis.topology.node import TopologyFacts
 from gconsole.monitor import topology as fold
 from gconsole.monitor.topology import TopologyFold
 from gconsole.records import Gpu, NodeState, PgStatus
@@ -31,27 +27,6 @@ from gconsole.tui.views.topology.view import TopologyView
 from gconsole.tui.widgets.matrix_grid import MatrixGrid
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
-
-
-def publish_topology(cluster: FakeCluster, *facts: TopologyFacts) -> None:
-    """Publish the device and link records of these nodes."""
-    for fact in facts:
-        for record in (*fact.gpus, *fact.links, *fact.nics):
-            record.node = fact.node
-        cluster.publish(*fact.gpus, *fact.links, *fact.nics)
-
-
-def odd_pod() -> FakeCluster:
-    """Five equal nodes, one of them with a port down; one node without the NVLinks of a GPU; one of another type."""
-    names = [f"node{number:03}" for number in range(1, 6)]
-    cluster = FakeCluster(*names, "node044", "slow1")
-    cluster.up()
-    down = {"node003": ["mlx5_1"]}
-    publish_topology(cluster, *(hgx_facts(name, down=down.get(name, [])) for name in names))
-    publish_topology(cluster, hgx_facts("node044", dead=[4]), pcie_facts("slow1"))
-    for number in range(48):
-        cluster.rank("llama-70b", number, [*names, "node044"][number // 8], 48, gpu=str(number % 8))
-    return cluster
 
 
 def fleet_of(cluster: FakeCluster):
