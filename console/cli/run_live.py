@@ -80,7 +80,7 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
     stop_receiving = hub.subscribe(received.extend)
     for sink in (store.apply, log_records):
         hub.subscribe(sink)
-    fleet = Fleet(without_stacks(without_clock_probes(config)), hub, allow_run=allow_run, sends_py_spy=False)
+    fleet = Fleet(without_stacks(without_clock_probes(config)), hub, allow_run=allow_run, jobs_only=True)
     live = LiveFleet(config, hub, store, fleet)
     await fleet.start()
     try:

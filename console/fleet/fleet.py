@@ -58,13 +58,13 @@ class Fleet:
     def __init__(
         self, config: Config, hub: Hub, prompt_user: Prompt | None = None, recordings: Recordings | None = None,
         left: CrashedRecording | None = None, allow_run: bool = False, sends_py_spy: bool = True,
-        digest_rules: Callable[[Config], DigestRules] | None = None,
+        digest_rules: Callable[[Config], DigestRules] | None = None, jobs_only: bool = False,
     ) -> None:  # fmt: skip
         """`left`: the recording of a crashed console, whose agents are adopted; the hub already has its identity.
 
         `allow_run`: the user permitted starting and stopping jobs, overriding `[console] read_only`. Without
         `sends_py_spy`, only nodes that have it in their cache can read stacks. `digest_rules`: what digests must keep
-        apart; without, every sample is sent.
+        apart; without, every sample is sent. `jobs_only`: agents sample only what the plan of a job needs.
         """
         self.config = config
         self._console, self._allow_run = config.console, allow_run  # from the start: not reloaded
@@ -76,7 +76,7 @@ class Fleet:
         self._login_limiter = LoginLimiter(config.ssh.max_connecting, lambda: self._liveness_timer.is_late)
         self._binaries = Binaries()
         self.staging = Staging(hub, self._binaries)
-        self._sends_py_spy = sends_py_spy
+        self._sends_py_spy, self._jobs_only = sends_py_spy and not jobs_only, jobs_only
         self._prompt_user = prompt_user
         self._transports: dict[str, Transport] = {}
         self.links: dict[str, NodeLink] = {}
@@ -108,7 +108,7 @@ class Fleet:
             node, self._transport(_transport_of(node)), self.hub,
             self._binaries, self.staging.send_now, _snapshot_period_ms(self.config), last_agent,
             gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock, liveness_timer=self._liveness_timer,
-            via=self._gateway_of(node),
+            via=self._gateway_of(node), jobs_only=self._jobs_only,
         )  # fmt: skip
         self.links[node.name] = link
         link.start()

@@ -57,7 +57,7 @@ class NodeLink:
     def __init__(
         self, node: NodeConfig, transport: Transport, hub: Hub, offered: binaries.Binaries,
         staging: Callable[[NodeLink, str], None], snapshot_period_ms: int = 0,
-        last_agent: tuple[str, int] | None = None, *, gpu_clock: bool = False,
+        last_agent: tuple[str, int] | None = None, *, gpu_clock: bool = False, jobs_only: bool = False,
         liveness_timer: LivenessTimer | None = None, via: Callable[[], str] = lambda: "",
     ) -> None:  # fmt: skip
         """`last_agent`: an earlier console's agent on the node, and its last record that is already stored.
@@ -72,7 +72,7 @@ class NodeLink:
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
         self._console_id = hub.console_id  # identity for which a lingering agent waits
         self._snapshot_period_ms = snapshot_period_ms  # 0: none
-        self._gpu_clock = gpu_clock
+        self._gpu_clock, self._jobs_only = gpu_clock, jobs_only
         self._receiver = RecordReceiver(node.name, hub, self._warn, inherits=last_agent is not None)
         if last_agent is not None:
             self._receiver.agent, self._receiver.last_seq = last_agent
@@ -318,11 +318,12 @@ class NodeLink:
         self._hub.publish_own(Log(node=name, source="console", severity="warning", text=f"{name}: {text}"))
 
     def _start_frame(self) -> Frame:
-        offer = {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
+        offer = {} if self._jobs_only else {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
         agent, last_seq = self._receiver.agent, self._receiver.last_seq
         return agent_payload.start(
-            self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms, gpu_clock=self._gpu_clock
-        )
+            self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms, gpu_clock=self._gpu_clock,
+            jobs_only=self._jobs_only,
+        )  # fmt: skip
 
     def read_clocks_every(self, period_ms: int) -> None:
         """Set the period of the node's clock snapshots in ms; 0: none."""

@@ -16,19 +16,12 @@ from ..nvml import call
 from ..proc.threads import Thread
 from ..samplers.base import Context, Unavailable
 from ..samplers.capacity import CapacitySampler
-from ..samplers.clock import GpuTimerSampler, ServiceSampler, SnapshotSampler
+from ..samplers.clock import ServiceSampler
 from ..samplers.cost import CostSampler
-from ..samplers.history import HistorySampler
 from ..samplers.host import HostSampler, node_fields
 from ..samplers.jobs import JobSampler
 from ..samplers.kernel_log import KernelLogSampler
-from ..samplers.locals import WatchedSampler
 from ..samplers.nic import NicSampler
-from ..samplers.outputs import OutputSampler
-from ..samplers.past_jobs import PastJobSampler
-from ..samplers.processes import ProcessSampler
-from ..samplers.settings import SettingSampler
-from ..samplers.spawned_ranks import SpawnedRankSampler
 from ..samplers.topology import TopologySampler
 from . import cache_users, requests, wire
 from .binaries import BinaryStore
@@ -44,6 +37,7 @@ if TYPE_CHECKING:
     from ..accelerators.devices import SysfsGpu
     from ..clocks.commands import ProbeService
     from ..jobs.output import Follower
+    from ..jobs.waiting_supervisor import WaitingSupervisor
     from ..samplers.base import Fields, Sampler
     from .bootstrap import BundleImporter
     from .cache import Cache
@@ -64,9 +58,10 @@ class Agent(object):
     """One incarnation of the agent on a node, with the id that all its records carry."""
 
     def __init__(
-        self, start: "Fields", place: "Cache", importer: "BundleImporter", gpu_child: "GpuChild | None" = None
-    ) -> None:
-        """`gpu_child`: the process for NVML that was forked before."""
+        self, start: "Fields", place: "Cache", importer: "BundleImporter", gpu_child: "GpuChild | None" = None,
+        waiting_supervisor: "WaitingSupervisor | None" = None,
+    ) -> None:  # fmt: skip
+        """`gpu_child`: the process for NVML that was forked before; `waiting_supervisor`: that for the next job."""
         config = start["config"]
         self.id = "%016x" % int.from_bytes(os.urandom(8), "big")
         self.console = start["console"]
@@ -74,6 +69,7 @@ class Agent(object):
         self.config: Fields = config
         self.place = place
         self.linger_s = config.get("linger_s", 0)
+        self._is_for_jobs = bool(config.get("jobs_only"))  # for a console that starts and reads jobs, and shows no more
         self.outbox = Outbox(config.get("buffer_bytes", 64 << 20), keep=self.linger_s > 0)
         self.blobs = BinaryStore(place, importer, start.get("blobs", {}))
         self.ended = threading.Event()
@@ -95,6 +91,7 @@ class Agent(object):
         self._lock = threading.Lock()
         self._importer = importer
         self._gpu_child = gpu_child
+        self.waiting_supervisor = waiting_supervisor
         self.context = Context(
             interval_s=config.get("sample_interval_ms", 1000) / 1000.0,
             process_filter=tuple(config["process_filter"]) if config.get("process_filter") else None,
@@ -263,7 +260,7 @@ class Agent(object):
             try_ = "free some disk space, or set [agent] cache_dir"
             self.miss("cache", "the cache folder cannot be written: %s" % error, try_)
         nvml = self._simulated_nvml()
-        samplers: list[Sampler] = [ProcessSampler(self.context), HostSampler(self.context)]
+        samplers: list[Sampler] = [HostSampler(self.context)]
         others = sysfs_gpus(self.context.sys) if nvml is None else ([], [])
         if others != ([], []):  # of another vendor; NVIDIA's library is not even looked for
             samplers += self._accelerator_samplers(*others)
@@ -275,12 +272,27 @@ class Agent(object):
             from ..samplers.gpu import GpuSampler  # without simulation only its own process needs it
 
             samplers += [GpuSampler(self.context, nvml), TopologySampler(self.context, nvml)]
-        samplers += [NicSampler(self.context), JobSampler(self.context, self)]
-        samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
-        samplers.append(HistorySampler(self.context, self))
-        samplers += [OutputSampler(self.context), PastJobSampler(self.context)]
-        samplers += [SettingSampler(self.context), CapacitySampler(self.context)]
-        samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
+        samplers += [NicSampler(self.context), JobSampler(self.context, self), KernelLogSampler(self.context)]
+        samplers += [CapacitySampler(self.context), ServiceSampler(self.context, self)]
+        return samplers if self._is_for_jobs else self._watching_samplers(nvml) + samplers
+
+    def _watching_samplers(self, nvml: "Any") -> "list[Sampler]":
+        """Samplers of processes, clocks and history, first that of processes: no job needs them to start.
+
+        Their modules are half of what an agent imports.
+        """
+        from ..samplers.clock import GpuTimerSampler, SnapshotSampler
+        from ..samplers.history import HistorySampler
+        from ..samplers.locals import WatchedSampler
+        from ..samplers.outputs import OutputSampler
+        from ..samplers.past_jobs import PastJobSampler
+        from ..samplers.processes import ProcessSampler
+        from ..samplers.settings import SettingSampler
+        from ..samplers.spawned_ranks import SpawnedRankSampler
+
+        samplers: list[Sampler] = [ProcessSampler(self.context), SpawnedRankSampler(self.context, self)]
+        samplers += [HistorySampler(self.context, self), OutputSampler(self.context), PastJobSampler(self.context)]
+        samplers += [SettingSampler(self.context), SnapshotSampler(self.context, self)]
         samplers += [WatchedSampler(self.context, self)]
         if self.config.get("gpu_clock"):
             samplers.append(GpuTimerSampler(self.context, nvml))
@@ -314,17 +326,19 @@ class Agent(object):
 
     def _start_samplers(self, samplers: "list[Sampler]") -> None:
         """Send the `node` record and start the samplers, once psutil has arrived or failed."""
-        try:
-            self.context.psutil = self.blobs.import_psutil(PSUTIL_S)
-        except Unavailable as error:
-            self.miss("psutil", error.text, error.try_)
+        if not self._is_for_jobs:  # the rates that it gives need two samples
+            try:
+                self.context.psutil = self.blobs.import_psutil(PSUTIL_S)
+            except Unavailable as error:
+                self.miss("psutil", error.text, error.try_)
         fields = node_fields(self)
         self.context.boot_id = fields["boot_id"]
         self.outbox.post([("node", fields)])
         self.threads = [SamplerThread(sampler, self) for sampler in samplers]
-        processes, others = self.threads[0], self.threads[1:]
-        processes.start()
-        processes.ready.wait(1.0)  # the first `host` record has its count of unreadable processes
+        first, others = self.threads[0], self.threads[1:]
+        first.start()
+        if others and not self._is_for_jobs:
+            first.ready.wait(1.0)  # the first `host` record has the count of unreadable processes
         for thread in others:
             thread.start()
         cost = SamplerThread(CostSampler(self.context, self), self)

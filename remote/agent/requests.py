@@ -164,13 +164,24 @@ def _eval(agent: "Agent", args: "Fields") -> "Any":
     return evaluate.run_eval(agent, args)
 
 
-def _job(name: str, module: str = "requests") -> "Callable[[Agent, Fields], Any]":
+def _job(name: str) -> "Callable[[Agent, Fields], Any]":
     """A request of `gconsole run`; its modules are imported by the first one."""
 
     def answer(agent: "Agent", args: "Fields") -> "Any":
-        from ..jobs import requests, sync
+        from ..jobs import requests
 
-        return getattr({"requests": requests, "sync": sync}[module], name)(agent, args)
+        return getattr(requests, name)(agent, args)
+
+    return answer
+
+
+def _sync(name: str) -> "Callable[[Agent, Fields], Any]":
+    """A request that copies a folder; its modules are imported by the first one."""
+
+    def answer(agent: "Agent", args: "Fields") -> "Any":
+        from ..jobs import sync
+
+        return getattr(sync, name)(agent, args)
 
     return answer
 
@@ -197,7 +208,7 @@ VERBS = {
     "offer": _offer,
     "profile": _profile,
     "settled": _settled,
-    "sync_compare": _job("compare", "sync"),
-    "sync_done": _job("done", "sync"),
-    "sync_put": _job("put", "sync"),
+    "sync_compare": _sync("compare"),
+    "sync_done": _sync("done"),
+    "sync_put": _sync("put"),
 }

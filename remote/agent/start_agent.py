@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from io import BufferedReader
 
+    from ..jobs.waiting_supervisor import WaitingSupervisor
     from ..samplers.base import Fields
     from .agent import Agent
     from .bootstrap import BundleImporter
@@ -61,7 +62,18 @@ def _new_agent(start: "Fields", place: "cache.Cache", importer: "BundleImporter"
     gpu_child = None if start["config"].get("simulate_gpus", 0) else _fork_gpu_child(importer)
     from .agent import Agent
 
-    return Agent(start, place, importer, gpu_child)
+    waiting = _fork_supervisor() if start["config"].get("jobs_only") else None
+    return Agent(start, place, importer, gpu_child, waiting)
+
+
+def _fork_supervisor() -> "WaitingSupervisor | None":
+    """The process for the job that is about to be started; None where no more processes are allowed."""
+    from ..jobs.waiting_supervisor import WaitingSupervisor
+
+    try:
+        return WaitingSupervisor()
+    except OSError:
+        return None
 
 
 def _fork_gpu_child(importer: "BundleImporter") -> "GpuChild | None":

@@ -4,7 +4,6 @@ import glob
 import os
 import re
 
-from ..proc.output_files import SHARED_TAIL_BYTES, TAIL_BYTES, OutputFile
 from . import job_dir
 from .write_times import WriteTimesReader
 
@@ -68,6 +67,8 @@ def tail_offset(path: str, lines: int) -> int:
 
 def last_outputs(folder: "JobFolder", spec: "Fields", process: "Fields") -> "Iterator[Fact]":
     """`output` records of a job that has failed: the ends of its files. `process` are those of its supervisor."""
+    from ..proc.output_files import SHARED_TAIL_BYTES, TAIL_BYTES, OutputFile  # late: few jobs fail
+
     for path, rank in outputs(folder, spec)[-MOST_LAST:]:
         match = _RANK_FILE.search(path)
         try:

@@ -3,7 +3,6 @@
 import array
 import fcntl
 import os
-import shutil
 import socket
 import struct
 
@@ -87,9 +86,14 @@ def _nearest(path: str) -> str:
 def find_program(program: str, workdir: str) -> "str | None":
     """The path that execvp would execute in `workdir`; None if there is none."""
     if "/" in program:
-        path = os.path.join(workdir, os.path.expanduser(program))
-        return path if os.path.isfile(path) and os.access(path, os.X_OK) else None
-    return shutil.which(program)
+        folders = [os.path.join(workdir, os.path.dirname(os.path.expanduser(program)))]
+    else:
+        folders = os.get_exec_path()  # shutil.which would load three compression libraries
+    for folder in folders:
+        path = os.path.join(folder, os.path.basename(program))
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def free_port(ports: "Iterable[int]") -> "int | None":

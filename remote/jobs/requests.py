@@ -72,7 +72,8 @@ def prepare(agent: "Agent", args: "Fields") -> "Fields":
     try:
         _write_config(folder, kept.pop("files", ()))
         folder.write(job_dir.SPEC, kept)
-        supervisor.write_program(folder.path, commands.source_of)
+        if agent.waiting_supervisor is None or not agent.waiting_supervisor.is_alive():
+            supervisor.write_program(folder.path, commands.source_of)
     except OSError as error:
         folder.remove()
         raise RequestError("job_folder", "the job's folder cannot be written: %s" % error, "free some disk space")
@@ -94,7 +95,10 @@ def begin(agent: "Agent", args: "Fields") -> "Fields":
     if folder.read(job_dir.SUPERVISOR) is not None:
         raise RequestError("job_began", "job %s was already started" % args["job"])
     log = folder.file("supervisor.log")
-    agent.starter.start("job_supervisor", {"{python}": sys.executable, "{program}": folder.file("supervisor.py")}, log)
+    try:
+        _start_supervisor(agent, folder, log)
+    except OSError as error:
+        raise RequestError("not_started", "the supervisor cannot be started: %s" % error)
     deadline = time.monotonic() + BEGIN_S
     while time.monotonic() < deadline:
         if folder.read(job_dir.SUPERVISOR) is not None:
@@ -105,6 +109,17 @@ def begin(agent: "Agent", args: "Fields") -> "Fields":
             raise RequestError("not_started", "; ".join(ended["reasons"]) or "it ended at once")
         time.sleep(BEGIN_POLL_S)
     raise RequestError("not_started", "the supervisor did not start within %d s: %s" % (BEGIN_S, _last_lines(log)))
+
+
+def _start_supervisor(agent: "Agent", folder: "JobFolder", log: str) -> None:
+    """In the process that waits for it, else in a new one. Raises OSError."""
+    waiting, agent.waiting_supervisor = agent.waiting_supervisor, None
+    if waiting is not None and waiting.start(folder.path):
+        return
+    program = folder.file("supervisor.py")
+    if not os.path.exists(program):
+        supervisor.write_program(folder.path, commands.source_of)
+    agent.starter.start("job_supervisor", {"{python}": sys.executable, "{program}": program}, log)
 
 
 def drop(agent: "Agent", args: "Fields") -> bool:

@@ -35,6 +35,7 @@ PLACES = {
     ("agent/gpu_fork.py", "os.fork"): "a child that calls NVML, which may hang or crash",
     ("agent/bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
     ("proc/limited.py", "os.fork"): "a child that parses large input of a user, with limits of memory and CPU time",
+    ("jobs/waiting_supervisor.py", "os.fork"): "a child that runs a job's own commands, from `gconsole run start`",
     ("agent/linger.py", "os.fork"): "the agent detaches from its channel",
     ("stacks/eval_program.py", "compile"): "an expression of `gconsole eval`, in the process of a rank",
     ("stacks/eval_program.py", "eval"): "the same, where [agent] allow_eval is on; the agent itself never calls it",

@@ -214,12 +214,12 @@ _SETTINGS = (
 
 def start(
     node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapping[str, Any], snapshot_period_ms: int = 0,
-    *, gpu_clock: bool = False,
+    *, gpu_clock: bool = False, jobs_only: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The start frame: identities, the last record received from the node's earlier `agent` (`after`), settings.
 
     `blobs` offers binaries by name and digest; the agent requests those it lacks. `snapshot_period_ms`: period of clock
-    snapshots, 0: none; `gpu_clock`: include GPU timers.
+    snapshots, 0: none; `gpu_clock`: include GPU timers; `jobs_only`: sample only what the plan of a job needs.
     """
     return {
         "protocol": list(PROTOCOL),
@@ -234,6 +234,7 @@ def start(
             "process_filter": node.process_filter,
             "snapshot_period_ms": snapshot_period_ms,
             "gpu_clock": gpu_clock,
+            "jobs_only": jobs_only,
             **watch_settings(node.watch),
         },
     }

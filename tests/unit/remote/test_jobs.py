@@ -48,6 +48,7 @@ class Agent:
     def __init__(self, root: Path) -> None:
         self.place, self.context, self.outbox = Place(root), Context(), Outbox()
         self.starter, self.followed, self.left_off = DetachedStarter(), {}, {}
+        self.waiting_supervisor = None
         self.woken: list[str] = []
         self.wake_sampler = self.woken.append
 
