@@ -92,6 +92,25 @@ def test_plan_over_http_scales_a_configuration_and_checks_imports(api: Api) -> N
     assert (copied.status, copied.json["name"]) == (400, "no_sync")
 
 
+def test_job_after_another_starts_once_that_has_completed(changing_api: Api) -> None:
+    api = changing_api
+    wanted = {"launcher": "env", "nodes": 1, "gpus_per_node": 0}
+    unknown = api.request("POST", "/jobs/plan", {**wanted, "command": ["true"], "after": ["nosuch"]})
+    assert (unknown.status, unknown.json["name"]) == (404, "no_such_job")
+    first = api.post("/jobs", {**wanted, "command": ["sleep", "600"]}, status=201)["job"]
+    assert api.post("/jobs/plan", {**wanted, "command": ["true"], "after": [first]})["world_size"] == 1
+    early = api.request("POST", "/jobs", {**wanted, "command": ["true"], "after": [first]})
+    assert (early.status, early.json["name"]) == (409, "after_running")
+    assert api.post(f"/jobs/{first}/stop", {"grace_s": 5})["ended"]
+    until(lambda: api.get(f"/jobs/{first}")["over"])
+    late = api.request("POST", "/jobs", {**wanted, "command": ["true"], "after": [first]})
+    assert (late.status, late.json["name"]) == (409, "after_failed"), "it was stopped"
+    second = api.post("/jobs", {**wanted, "command": ["true"]}, status=201)["job"]
+    until(lambda: api.get(f"/jobs/{second}")["state"] == "completed")
+    third = api.post("/jobs", {**wanted, "command": ["true"], "after": [second]}, status=201)
+    assert third["job"].startswith("true-")
+
+
 def test_doctor_checks_only_the_requested_nodes(api: Api) -> None:
     exams = api.post("/nodes/health", {"nodes": "node[1-2]"})["nodes"]
     assert [exam["node"] for exam in exams] == ["node1", "node2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -18,7 +19,7 @@ from ...launch.state import job_status
 from ...records import Log
 from ..operation import OperationRequest, WebContext, operation
 from ..problems import HttpProblem, HttpProblemError, http_problem
-from .jobs import JobResource, one_job
+from .jobs import JOB_NAME, JobResource, one_job, started_job
 from .nodes import NodeSet
 
 #: Seconds. After the start, until every node has reported the job.
@@ -27,6 +28,7 @@ _REPORTED_S: Final = 15.0
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+JobName = Annotated[str, msgspec.Meta(pattern=JOB_NAME)]
 VariableName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
 
 
@@ -57,6 +59,8 @@ class StartJobRequest(msgspec.Struct, forbid_unknown_fields=True):
     scale: ScaleRequest | None = None
     check_imports: bool = False  # also look up the modules that the script imports
     sync: Word | None = None  # refused with 400: it would copy a folder of the machine of the API to the nodes
+    # jobs that must have completed, else the start is refused with 409; a plan only checks that they exist
+    after: Annotated[tuple[JobName, ...], msgspec.Meta(max_length=64)] = ()
 
 
 class NodePlan(msgspec.Struct):
@@ -90,16 +94,19 @@ class JobStarted(msgspec.Struct):
     seen: JobResource | None
 
 
-@operation("POST", "/jobs/plan", problems=(409,), scope="read")
+@operation("POST", "/jobs/plan", problems=(404, 409), scope="read")
 async def plan_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobPlan:
     """Plan a job without starting it: its nodes, and the command on each."""
+    for name in request.parameters.after:
+        started_job(context, name)
     return planned(await _plan(context, request.parameters))
 
 
-@operation("POST", "/jobs", status=201, problems=(409,))
+@operation("POST", "/jobs", status=201, problems=(404, 409))
 async def start_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobStarted:
     """Plan a job and start it on all of its nodes, or on none. Needs --allow-run."""
     context.permit(Change.START_JOB)
+    _require_completed(context, request.parameters.after)
     async with context.starting:  # two concurrent plans would get the same GPUs
         plan = await _plan(context, request.parameters)
         failures = await context.control.start_job(plan.orders)
@@ -115,6 +122,17 @@ async def start_job(context: WebContext, request: OperationRequest[StartJobReque
             lambda: (view := job_status(context.store, plan.job)) is not None and not view.unseen, _REPORTED_S
         )
     return JobStarted(plan.job, planned(plan), one_job(context, plan.job))
+
+
+def _require_completed(context: WebContext, jobs: Sequence[str]) -> None:
+    """Raises HttpProblemError for the first job that has not completed, or that gconsole did not start."""
+    for job in jobs:
+        view = started_job(context, job)
+        if not view.is_over:
+            raise http_problem(409, "after_running", f"{job} has not completed yet: {view.state}",
+                               f"repeat the request once GET /jobs/{job} has the state completed")  # fmt: skip
+        if view.state != "completed":
+            raise http_problem(409, "after_failed", f"{job}: {view.state}", "start that job again, or leave it out")
 
 
 async def _plan(context: WebContext, spec: StartJobRequest) -> LaunchPlan:

@@ -35,7 +35,7 @@ FIELDS = {
     "as_json": None,  # every answer is JSON
     "yes": None,  # a request asks nothing
     "follow": None,  # GET /jobs/{id}/logs
-    "after": None,  # a request ends; a client polls GET /jobs/{id}
+    "after": "after",  # a condition: a request does not wait
 }
 
 
