@@ -43,7 +43,7 @@ def plan_text(plan: LaunchPlan) -> Printable:
         versions = [f"{name} {version}" for name, version in python.versions.items() if version is not None]
         lines.append(f"  Python {', '.join([python.version, *versions])}")
     if plan.brings is not None:
-        lines.append(f"  {plan.brings.local} is copied there first: {plan.brings.files} files, "
+        lines.append(f"  {plan.brings.local} is copied there first: {plural(plan.brings.files, 'file')}, "
                      f"{size(plan.brings.bytes)}; only changed files are sent")  # fmt: skip
     if plan.scaled is not None:
         lines += [f"  adjusted copy of {plan.scaled.path}:", *(f"    {line}" for line in _scaled(plan.scaled))]
@@ -208,8 +208,9 @@ def sync_lines(folder: SyncFolder, answers: Mapping[str, Synced | Failure]) -> l
     copied = {node: answer.files for node, answer in answers.items() if isinstance(answer, Synced)}
     lines = failure_lines(failures)
     if copied:
-        changed = plural(max(copied.values()), "file")
-        text = f"copied {folder.local} to {fold(list(copied))}: up to {changed} changed per node"
+        most = max(copied.values())
+        changed = f"up to {plural(most, 'file')} changed per node" if most else "no file had changed"
+        text = f"copied {folder.local} to {fold(list(copied))}: {changed}"
         lines.append(printable(text))
     return lines
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.core.job_protocol import SyncFolder
-from gconsole.launch import code_folder
+from gconsole.core.job_protocol import Synced, SyncFolder
+from gconsole.launch import code_folder, format
 from gconsole.launch.code_folder import BadFolder, has_program, read_folder
 from gconsole_remote.agent.requests import RequestError
 from gconsole_remote.jobs import sync
@@ -116,3 +116,11 @@ def test_program_given_by_relative_path_is_found_in_the_synced_folder(folder: Pa
     assert has_program(found, "./run.sh")
     assert not has_program(found, "run.sh"), "searched on the PATH"
     assert not has_program(found, "/bin/sh")
+
+
+def test_result_counts_changed_files_of_a_node_or_says_that_none_had_changed(folder: Path) -> None:
+    local = read_folder(folder)
+    [changed] = format.sync_lines(local, {"node1": Synced(1, 5), "node2": Synced(0, 0)})
+    assert changed.endswith("to node[1-2]: up to 1 file changed per node")
+    [same] = format.sync_lines(local, {"node1": Synced(0, 0)})
+    assert same.endswith("to node1: no file had changed")
