@@ -94,6 +94,7 @@ class Command(msgspec.Struct, frozen=True):
     env: dict[str, str]  # in addition to the node's environment
     output: str  # file in the job's folder
     local_rank: int | None = None  # if the command is a rank itself
+    errors: str | None = None  # file of stderr; None: `output` has both streams
 
 
 class NodeOrder(msgspec.Struct, frozen=True):

@@ -90,7 +90,10 @@ def commands(launcher: Launcher, command: tuple[str, ...], place: NodePosition) 
         return tuple(_rank(command, place, local_rank) for local_rank in range(place.procs_per_node))
     if launcher == "torchrun":
         return (Command(_torchrun(command, place), {}, OUTPUT),)
-    return (Command(_accelerate(command, place), {} if place.has_gpus else {"ACCELERATE_USE_CPU": "true"}, OUTPUT),)
+    env = {} if place.has_gpus else {"ACCELERATE_USE_CPU": "true"}
+    if place.world_size > 1:
+        env["PET_REDIRECTS"] = "3"  # of torchrun, which accelerate calls; it has no such option itself
+    return (Command(_accelerate(command, place), env, OUTPUT),)
 
 
 def python_check(request: JobRequest) -> PythonCheck | None:
@@ -132,7 +135,9 @@ def _accelerate(command: tuple[str, ...], place: NodePosition) -> tuple[str, ...
     start = (interpreter, "-m", "accelerate.commands.launch") if interpreter else ("accelerate", "launch")
     # `--cpu` starts one process, or MPI, and no more (accelerate 1.15, commands/launch.py); `--multi_gpu` is torchrun
     # also for ranks that have no GPU: ACCELERATE_USE_CPU keeps them on the CPU
-    kind = ("--multi_gpu",) if place.world_size > 1 else () if place.has_gpus else ("--cpu",)
+    kind: tuple[str, ...] = () if place.has_gpus else ("--cpu",)
+    if place.world_size > 1:
+        kind = ("--multi_gpu", "--log_dir", RANKS_FOLDER)
     return (
         *start, *kind, f"--num_machines={place.nodes}", f"--machine_rank={place.index}",
         f"--num_processes={place.world_size}", f"--main_process_ip={place.master_addr}",
@@ -147,7 +152,8 @@ def _rank(command: tuple[str, ...], place: NodePosition, local_rank: int) -> Com
         "LOCAL_WORLD_SIZE": str(place.procs_per_node), "NODE_RANK": str(place.index),
         "MASTER_ADDR": place.master_addr, "MASTER_PORT": str(place.master_port),
     }  # fmt: skip
-    return Command(command, env, f"ranks/env/attempt_0/{local_rank}/output.log", local_rank)
+    folder = f"ranks/env/attempt_0/{local_rank}"
+    return Command(command, env, f"{folder}/stdout.log", local_rank, f"{folder}/stderr.log")
 
 
 def _split(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:

@@ -20,7 +20,7 @@ from . import terminate_processes, write_times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import IO, Any, Callable
 
 #: linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
@@ -119,16 +119,17 @@ class Commands(object):
     def start(self, folder: str, spec: "dict[str, Any]", order: "dict[str, Any]") -> None:
         """Start one command. Raises OSError."""
         output = os.path.join(folder, order["output"])
+        errors = os.path.join(folder, order.get("errors") or order["output"])  # O_APPEND: one file may have both
         os.makedirs(os.path.dirname(output), 0o700, exist_ok=True)
         environment = dict(os.environ)
         for added in (spec["env"], order["env"]):
             environment.update((name, value.replace("$GCONSOLE_JOB_DIR", folder)) for name, value in added.items())
         environment["GCONSOLE_JOB_DIR"] = folder
         argv = [word.replace("$GCONSOLE_JOB_DIR", folder) for word in order["argv"]]
-        with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stream:
+        with _appended(output) as stream, _appended(errors) as error_stream:
             process = subprocess.Popen(
                 argv, cwd=spec["workdir"] or os.path.expanduser("~"), env=environment, stdin=subprocess.DEVNULL,
-                stdout=stream, stderr=subprocess.STDOUT, close_fds=True, start_new_session=True,
+                stdout=stream, stderr=error_stream, close_fds=True, start_new_session=True,
                 preexec_fn=_reset_signals,
             )  # fmt: skip
         self.running[process.pid] = Command(order, process)
@@ -169,6 +170,10 @@ class Commands(object):
     def _group_members(self) -> "dict[int, int]":
         processes = self.processes()
         return {pid: ticks for pid, ticks in processes.items() if _process_group(pid) in self.running}
+
+
+def _appended(path: str) -> "IO[bytes]":
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def _process_group(pid: int) -> "int | None":

@@ -22,11 +22,16 @@ for turn in range(6):
 
 
 @pytest.mark.usefixtures("needs_torch")
-def test_logs_are_in_the_order_written_with_streams_and_instants(rig: Rig, tmp_path: Path, script) -> None:
+@pytest.mark.parametrize("launcher", ["torchrun", "env", pytest.param("accelerate", marks=pytest.mark.full)])
+def test_logs_are_in_the_order_written_with_streams_and_instants(
+    rig: Rig, tmp_path: Path, script, launcher: str
+) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1"])
     folder = script("turns.py", TURNS)
-    options = ["--nodes", 1, "--procs-per-node", 2, "--workdir", folder, *TORCH_OPTIONS]
-    job = start_job(hosts, *options, "--", find_torch_python(), "turns.py", folder)
+    turns = f"{folder}/turns-{launcher}"
+    (rig.nodes[0].folder / f"turns-{launcher}").mkdir()
+    options = ["--nodes", 1, "--procs-per-node", 2, "--workdir", folder, "--launcher", launcher, *TORCH_OPTIONS]
+    job = start_job(hosts, *options, "--", find_torch_python(), "turns.py", turns)
     assert run("wait", hosts, job, "--timeout", "120s").status == 0
     expected = [f"[{number % 2}{' stderr' if number // 2 % 2 else ''}] line {number}" for number in range(12)]
     assert run("logs", hosts, job, "--grep", "^line").stdout.splitlines() == expected

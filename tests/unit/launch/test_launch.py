@@ -35,6 +35,12 @@ def test_accelerate_gets_its_own_options():
     assert {"--multi_gpu", "--num_machines=2", "--machine_rank=1", "--num_processes=4"} <= set(argv)
 
 
+def test_ranks_of_accelerate_have_files_of_their_own_as_those_of_torchrun():
+    [command] = commands("accelerate", ("python", "train.py"), PLACE)
+    assert command.argv[command.argv.index("--log_dir") + 1] == "$GCONSOLE_JOB_DIR/ranks"
+    assert command.env["PET_REDIRECTS"] == "3"
+
+
 def test_env_launcher_gives_each_rank_its_own_command_and_variables():
     first, second = commands("env", ("./a.out",), PLACE)
     assert (first.local_rank, second.local_rank) == (0, 1)
@@ -42,7 +48,7 @@ def test_env_launcher_gives_each_rank_its_own_command_and_variables():
         "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1",
         "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500",
     }  # fmt: skip
-    assert first.output != second.output
+    assert len({first.output, second.output, first.errors, second.errors}) == 4
 
 
 @pytest.mark.parametrize("command", [(), ("python",), ("python3", "-u", "train.py")])
