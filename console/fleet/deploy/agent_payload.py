@@ -53,12 +53,13 @@ _ANNOTATION = re.compile(rb"(?<=\w): (?:\"[^\"\n]*\"|\w+)(?=[,)\s])|(?<=\)) -> [
 _TYPE_IMPORTS = re.compile(
     rb"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?:(?: {4}.*)?\n)+(?!else)(?=\S)", re.MULTILINE
 )
-#: A docstring right below the header of a function or class.
-_DOCSTRING = re.compile(rb'(?<=:\n)( +)"""(?:[^"\\]|"(?!""))*"""$', re.MULTILINE)
+#: A docstring right below the header of a function or class. This and `_REMARK` begin with a text, which is searched
+#: for five times as fast as a lookbehind.
+_DOCSTRING = re.compile(rb':\n( +)"""[^"\\]*(?:"(?!"")[^"\\]*)*"""$', re.MULTILINE)
 #: Comments on constants and headings of sections; other comments might be lines of a text.
 _COMMENT = re.compile(rb"^ *#(?::| --) .*$", re.MULTILINE)
 #: A comment behind a statement; one with a quotation mark might be the end of a text.
-_REMARK = re.compile(rb"(?<=\S)  # [^\n\"']*$", re.MULTILINE)
+_REMARK = re.compile(rb"  # (?<=\S  # )[^\n\"']*$", re.MULTILINE)
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 #: Modules that find the others in the cache folder, or request them.
 _FIRST = (_AGENT, f"{_AGENT}.agent", f"{_AGENT}.agent.cache", f"{_AGENT}.agent.start_agent")
@@ -178,7 +179,7 @@ def stripped_source(source: bytes) -> bytes:
 
 
 def _without_docstrings(source: bytes) -> bytes:
-    return _DOCSTRING.sub(lambda text: text[1] + b'""' + b"\n" * text[0].count(b"\n"), source)
+    return _DOCSTRING.sub(lambda text: b":\n" + text[1] + b'""' + b"\n" * (text[0].count(b"\n") - 1), source)
 
 
 def _pruned_module(module: str, pattern: re.Pattern[bytes]) -> Module:
