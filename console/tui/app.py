@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -47,7 +48,7 @@ from .keymap.actions import NEXT_CLUSTER, Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
 from .keymap.hints import ConsoleCommands, ConsolePalette, KeyGuide
 from .keymap.row_commands import NO_COMMANDS, CommandFileContents
-from .models.destination import Destination, as_link
+from .models.destination import LONGEST, Destination, as_link
 from .models.header import header_spans
 from .snapshot import ScreenSnapshot, Staging
 from .theme.catalog import ThemeCatalog
@@ -228,7 +229,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
             if cluster.source.on_start is not None:
                 await cluster.source.on_start()
         if self._place is not None:
-            self.call_later(self.views.open_place, self._place)
+            self.call_later(partial(self.views.open_place, self._place, is_whole=True))
 
     def on_unmount(self) -> None:
         for cluster in self.clusters.all:
@@ -331,7 +332,12 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
             self.notify("no target to link to", timeout=4, markup=False)
             return
         place = msgspec.structs.replace(self.views.place, at=0 if self.is_live else self.frame.now)
-        self.clip.copy(f"gconsole link {shlex.quote(as_link(place, target))}", "the link to this screen")
+        link = as_link(place, target)
+        if len(link) > LONGEST:
+            text = f"the link would have {len(link):,} characters, at most {LONGEST:,}: shorten the filter"
+            self.notify(text, severity="warning", markup=False)
+            return
+        self.clip.copy(f"gconsole link {shlex.quote(link)}", "the link to this screen")
 
     def action_log(self) -> None:
         """Show the end of the console's log."""

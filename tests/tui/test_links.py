@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +16,8 @@ from waiting import screen, shows, until
 
 from gconsole.cli.main import gconsole
 from gconsole.tui.models.destination import Destination, LinkError, as_link, parse_link
+from gconsole.tui.models.list_kind import Arrangement
+from gconsole.tui.ui_state import UiStateFile
 from gconsole.tui.views.registry import VIEWS
 
 NAMES = [row.name for row in VIEWS]
@@ -67,6 +70,57 @@ async def test_link_of_a_screen_opens_the_same_screen(keys: list[str], text: str
     async with running(again, size=(120, 34)) as pilot:
         await until(pilot, lambda: screen(again).splitlines()[3:-1] == first)
         await shows(pilot, text)
+
+
+@pytest.mark.parametrize("keys", [["2"], ["n"], ["6"], ["8", "o"]], ids=["ranks", "nodes", "gpus", "events"])
+async def test_link_keeps_the_selected_row(keys: list[str]):
+    app = app_at(busy_cluster())
+    async with running(app, *keys, "j", "j", "j", "L", size=(120, 34)) as pilot:
+        await until(pilot, lambda: app.clipboard.startswith("gconsole link "))
+        selected = app.view.selected_row
+    _, place = parse_link(shlex.split(app.clipboard)[2], NAMES)
+    again = app_at(busy_cluster(), place)
+    async with running(again, size=(120, 34)) as pilot:
+        await until(pilot, lambda: again.view.id == place.view and again.view.selected_row == selected)
+        await pilot.press("k")
+        await until(pilot, lambda: again.view.selected_row != selected)
+
+
+async def test_link_selects_a_row_that_comes_later():
+    cluster = FakeCluster("node1")
+    cluster.up()
+    app = cluster.app(target="/etc/hosts.toml", place=Destination("nodes", row="node9"))
+    async with running(app, size=(120, 34)) as pilot:
+        await until(pilot, lambda: app.view.id == "nodes" and app.view.selected_row == "node1")
+        cluster.up("node9")
+        await until(pilot, lambda: app.view.selected_row == "node9")
+
+
+@pytest.mark.parametrize("keys", [["2", "O"], ["2", "slash", *"rank:137", "enter", "b"], ["7"]])
+async def test_link_replaces_the_arrangement_that_was_kept(keys: list[str], tmp_path: Path):
+    app = app_at(busy_cluster())
+    async with running(app, *keys, "L", size=(120, 34)) as pilot:
+        await until(pilot, lambda: app.clipboard.startswith("gconsole link "))
+        wanted = app.view.arrangement
+    _, place = parse_link(shlex.split(app.clipboard)[2], NAMES)
+    path = tmp_path / "state.json"
+    other = busy_cluster().app(ui_state=UiStateFile(path))
+    async with running(other, keys[0], "slash", *"node018", "enter", "o", "o"):
+        pass
+    again = busy_cluster().app(target="/etc/hosts.toml", place=place, ui_state=UiStateFile(path))
+    async with running(again, size=(120, 34)) as pilot:
+        await until(pilot, lambda: again.view.id == place.view)
+        for name in ("filter", "sort", "reverse", "group"):
+            await until(pilot, lambda name=name: getattr(again.view.arrangement, name) == getattr(wanted, name))
+
+
+async def test_link_that_would_be_too_long_to_open_is_refused():
+    app = app_at(busy_cluster())
+    async with running(app, "2", toasts=True) as pilot:
+        app.view.restore(Arrangement(filter="é" * 400))
+        await pilot.press("L")
+        await shows(pilot, "the link would have 2,4")
+        assert not app.clipboard
 
 
 async def test_screen_without_a_target_has_no_link():

@@ -111,7 +111,7 @@ class ViewSwitcher(Controller):
 
     @property
     def place(self) -> Destination:
-        """What is on the screen: the view with its filter and order, or the page that is open in it."""
+        """What is on the screen: the view with its filter, order and selection, or the page that is open in it."""
         view = self.view
         key = view.selected_key if isinstance(view, JobsView | NodesView | GpusView) and view.is_paged else None
         if isinstance(key, tuple):
@@ -120,11 +120,20 @@ class ViewSwitcher(Controller):
             return Destination(self.current, job=key) if self.current == "jobs" else Destination(self.current, node=key)
         arranged = view.arrangement
         return Destination(
-            self.current, filter=arranged.filter, sort=arranged.sort, reverse=arranged.reverse, group=arranged.group
+            self.current,
+            job=view.shown_job,
+            filter=arranged.filter,
+            sort=arranged.sort,
+            reverse=arranged.reverse,
+            group=arranged.group,
+            row=view.selected_row,
         )
 
-    async def open_place(self, place: Destination) -> None:
-        """Go to a place: a view with its filter and order, a page in it, or the job that it shows."""
+    async def open_place(self, place: Destination, *, is_whole: bool = False) -> None:
+        """Go to a place: a view with its filter and order, a page in it, or the job that it shows.
+
+        `is_whole`: it is a whole screen, of a link; what it does not name is as by default, not as the user left it.
+        """
         if place.node and place.view in ("nodes", "gpus"):
             await self.show_page(place.node, place.gpu or None)
             return
@@ -132,9 +141,13 @@ class ViewSwitcher(Controller):
         view = self.view
         order = {"sort": place.sort, "reverse": place.reverse} if place.sort else {}
         changes = {**order, **({"group": place.group} if place.group else {})}
+        if is_whole:
+            changes = {"sort": place.sort, "reverse": place.reverse, "group": place.group}
         if place.filter or changes:
             view.restore(replace(view.arrangement, filter=place.filter, **changes))
         if place.job and isinstance(view, JobsView):
             view.open(place.job, from_other_view=True)
         elif place.job:
             view.focus_job(place.job)
+        if place.row:
+            view.select_row(place.row)

@@ -123,6 +123,19 @@ class View(ConsoleWidget):
         return None
 
     @property
+    def shown_job(self) -> str:
+        """The job that the user chose to be shown, as its ranks name it; empty for the default."""
+        return ""
+
+    @property
+    def selected_row(self) -> str:
+        """The name of the row under the cursor of a list, for links; empty for none."""
+        return ""
+
+    def select_row(self, name: str) -> None:
+        """Move the cursor to the row of that name as soon as it is listed."""
+
+    @property
     def watched_job(self) -> str | None:
         """The job whose output is shown."""
         return None
@@ -186,6 +199,11 @@ class CaptureView(View):
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_again)
+
+    @property
+    def shown_job(self) -> str:
+        """The chosen job; empty for the default."""
+        return self._job
 
     def focus_job(self, job: str) -> None:
         """Show this job, as its ranks name it; empty for the default."""

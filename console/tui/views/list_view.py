@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 
 from ...present.spans import Line, plain
+from ...text.cells import clean
 from ..dialogs.columns import ColumnsDialog
 from ..keymap.actions import Action, PaletteCommand, bindings, in_scope
 from ..models.column import ColumnField
@@ -131,6 +132,23 @@ class ListView(View, Generic[R]):
     def node_of(self, row: R) -> str | None:
         """The node whose figures a row shows; None for none."""
         return None
+
+    def row_name(self, row: R) -> str:
+        """Identifies a row in links, also those of another console on the same nodes."""
+        return clean("/".join(map(str, row.key)) if isinstance(row.key, tuple) else str(row.key))
+
+    @property
+    def selected_row(self) -> str:
+        """The name of the row, or of the group, under the cursor; empty for none."""
+        row = self._grid.selected
+        return "" if row is None else self._name_of(row)
+
+    def select_row(self, name: str) -> None:
+        """Move the cursor to the row of that name as soon as it is listed."""
+        self._grid.select(lambda row: self._name_of(row) == name)
+
+    def _name_of(self, row: GroupHeader | R) -> str:
+        return clean(f"{row.part}/{row.by}:{row.value}") if isinstance(row, GroupHeader) else self.row_name(row)
 
     @property
     def wanted_nodes(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ Columns have a width and a rank in which they are dropped; a row may be a banner
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -45,6 +46,8 @@ class GridRow(HasKey, Protocol):
 
 
 R = TypeVar("R", bound=GridRow)
+#: Seconds. How long a row that a link selects may take to arrive.
+WAIT_S = 60.0
 
 
 class GridColumn(msgspec.Struct, Generic[R], frozen=True):
@@ -143,6 +146,27 @@ class RecordGrid(CursorView, Generic[R]):
         self._placed: list[Placed[R]] = []
         self._placed_in = 0  # cells
         self._sorted: tuple[str, bool] = ("", False)
+        self._wanted: Callable[[R], bool] | None = None  # picks the row that the cursor shall move to
+        self._wanted_until = 0.0
+
+    def select(self, is_wanted: Callable[[R], bool]) -> None:
+        """Move the cursor to the first such row, also if it is shown within `WAIT_S`; any other move ends the wait."""
+        self._wanted, self._wanted_until = is_wanted, time.monotonic() + WAIT_S
+        self._select_wanted()
+
+    def _select_wanted(self) -> None:
+        if self._wanted is None:
+            return
+        index = next((y for y, row in enumerate(self.rows) if self._wanted(row)), None)
+        if index is not None:
+            self.place_cursor(index)
+        elif time.monotonic() > self._wanted_until:
+            self._wanted = None
+
+    def place_cursor(self, y: int) -> None:
+        """Move the cursor to line `y`, within the content."""
+        self._wanted = None
+        super().place_cursor(y)
 
     def show(self, rows: Sequence[R], sorted_by: str = "", reverse: bool = False) -> None:
         """Show these rows; `sorted_by` marks a column's title."""
@@ -161,6 +185,7 @@ class RecordGrid(CursorView, Generic[R]):
         self.changed()
         if watched:
             self.show_line(self._cursor)
+        self._select_wanted()
 
     def set_columns(self, columns: Sequence[GridColumn[R]]) -> None:
         """Show these columns from now on."""

@@ -10,7 +10,9 @@ from textual import events
 from textual.app import ComposeResult
 
 from ....present.spans import Line, Span, plain
+from ....records.kinds import kind_of
 from ....text import format
+from ....text.cells import clean
 from ...models.grouping import GroupHeader, grouped
 from ...models.list_kind import row_predicate
 from ...models.numbered_log import LogFilter
@@ -154,6 +156,15 @@ class EventsView(ListView[EventRow]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_again)
+
+    def row_name(self, row: EventRow) -> str:
+        """The node, its instant and the kind: numbers of events are of one console only."""
+        return clean(f"{row.record.node}/{row.record.t}/{kind_of(row.record)}")
+
+    @property
+    def selected_row(self) -> str:
+        """The event under the cursor; none while the cursor follows the newest."""
+        return "" if self._stream.following and self._is_stream else super().selected_row
 
     @property
     def selected_node(self) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ....present.spans import Line, Span, plain
+from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
 from ...models.grouping import GroupHeader
 from ...models.job_ranks import RankListRow, rank_values
@@ -101,6 +102,12 @@ class RanksView(ListView[RankListRow]):
     def node_of(self, row: RankListRow) -> str | None:
         """The node of the rank."""
         return row.rank.node if row.rank is not None else None
+
+    def row_name(self, row: RankListRow) -> str:
+        """Job, attempt and rank; the process where the rank is not known."""
+        if row.number is None:
+            return super().row_name(row)
+        return clean(f"{row.job}/{row.attempt}/{row.number}")
 
     @property
     def selected_node(self) -> str | None:
