@@ -42,10 +42,13 @@ def eval_(
     the innermost frame of the job's own code that has all its names; the job waits meanwhile. Exit codes: 0 a value,
     1 an exception, 3 not evaluated, 4 no node reachable.
     """
+    from ..core.evaluation import RankProcess, is_statement
+
+    if is_statement(expression):
+        raise click.UsageError("EXPRESSION is a statement; only expressions are evaluated")
     require_confirmable(yes, f"evaluate an expression in rank {rank}")
     if not 0.1 <= timeout_s <= 60:
         raise click.BadParameter("from 0.1 s to 1 min", param_hint="--timeout")
-    from ..core.evaluation import RankProcess
     from ..core.store import Store
     from ..fleet.evaluation import FleetEvaluator
     from ..monitor.coverage import CONNECT_S, is_settled

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -53,6 +54,21 @@ class Evaluated(msgspec.Struct, frozen=True):
         place = f" at {self.place}" if self.place else ""
         how = f"gdb paused it for {self.paused_s:.1f} s at most" if self.way == "gdb" else "by sys.remote_exec"
         return f"{place}: {self.type}; {how}"
+
+
+def is_statement(text: str) -> bool:
+    """Whether a text is Python, but no expression. What this Python cannot parse may be one of a newer Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escape sequences, say; they would be printed over the screen
+        try:
+            compile(text.strip(), "<expression>", "exec")
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return False
+        try:
+            compile(text.strip(), "<expression>", "eval")
+        except SyntaxError:
+            return True
+    return False
 
 
 class Evaluator(Protocol):

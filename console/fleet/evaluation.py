@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ..core.bus import Hub
-from ..core.evaluation import Evaluated, RankProcess
+from ..core.evaluation import Evaluated, RankProcess, is_statement
 from ..records import Failure, Log
 from ..text.sanitize import printable
 from ..text.secrets import excerpt_without_secrets
@@ -37,6 +37,8 @@ class FleetEvaluator:
 
     async def evaluate(self, rank: RankProcess, expression: str, timeout_s: float) -> Evaluated | Failure:
         """Evaluate an expression in a rank, and publish what was done."""
+        if is_statement(expression):  # the process is not paused for it
+            return Failure("no_expression", "this is a statement, not an expression", "evaluate an expression")
         return await evaluate(self._links, self._hub, rank, expression, timeout_s)
 
 

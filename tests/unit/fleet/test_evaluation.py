@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from gconsole.cli.main import gconsole
 from gconsole.core.bus import Hub
 from gconsole.core.control import Control
-from gconsole.core.evaluation import Evaluated, RankProcess
-from gconsole.fleet.evaluation import evaluate
+from gconsole.core.evaluation import Evaluated, RankProcess, is_statement
+from gconsole.fleet.evaluation import FleetEvaluator, evaluate
 from gconsole.records import Failure, Log
 from gconsole.transport.errors import AgentRefused
 
@@ -60,6 +62,22 @@ def test_invalid_result_is_a_failure(answer: Any):
     result, _ = evaluated(answer)
     assert isinstance(result, Failure)
     assert result.name == "no_answer"
+
+
+@pytest.mark.parametrize("text", ["x = 1", "import os", "a; b", "del model", "for _ in x: y", "# nothing"])
+def test_statement_never_reaches_the_node(text: str):
+    evaluator = FleetEvaluator({"node1": Link(AssertionError("asked"))}, Hub())
+    result = asyncio.run(evaluator.evaluate(RANK, text, 5.0))
+    assert isinstance(result, Failure) and result.name == "no_expression"
+    run = CliRunner().invoke(gconsole, ["eval", "local", "--rank", "0", "--yes", text])
+    assert run.exit_code == 2 and "statement" in run.output
+
+
+@pytest.mark.parametrize(
+    "text", ["1 + 1", " model.training ", "(yield)", "'\\d'", "f(", "t'{x}'", "lambda: 1", "x" * 10]
+)
+def test_expression_and_what_only_a_newer_python_may_know_is_sent(text: str):
+    assert not is_statement(text)
 
 
 def test_no_client_of_the_control_protocol_can_evaluate():
