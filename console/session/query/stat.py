@@ -87,7 +87,8 @@ def figures_query(by: By, entities: Sequence[Entity]) -> str:
     nodes = ", ".join(sorted({_literal(node) for entity in entities for node in entity["nodes"]})) or "''"
     within = f"node IN ({nodes})"
     where = f"{within} AND ({named}) IN ({keys})" if entities else "false"
-    source = f"{'gpu_by_rank' if by == 'rank' else 'gpu'} WHERE {where}"
+    table = "gpu_by_rank" if by == "rank" else "gpu"
+    source = f"{table} WHERE {where}"
     parts = ", ".join(
         f"avg({name}) AS mean_{name}, quantile_cont({name}, [0.5, 0.95]) AS q_{name}, max({name}) AS max_{name}"
         for name in _METRICS
@@ -95,7 +96,7 @@ def figures_query(by: By, entities: Sequence[Entity]) -> str:
     columns = ", ".join(
         f"mean_{name}, q_{name}[1] AS p50_{name}, q_{name}[2] AS p95_{name}, max_{name}" for name in _METRICS
     )
-    wanted = f"VALUES {keys}" if entities else f"SELECT {named} FROM gpu WHERE false"
+    wanted = f"VALUES {keys}" if entities else f"SELECT {named} FROM {table} WHERE false"
     beside = {"gpu": "", "rank": _steps(where), "node": _devices_of_nodes(within)}[by]
     more = f", {', '.join(_beside(by))}" if beside else ""
     return f"""

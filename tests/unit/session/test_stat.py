@@ -206,6 +206,12 @@ def test_bad_json_of_gswarm_is_an_error_that_names_the_file(tmp_path, text):
     assert result.return_value == 2 and f"{path}: not gswarm's JSON" in result.stderr
 
 
+def test_ranks_without_gpus_and_steps_are_an_empty_table(tmp_path):
+    path = a_session(tmp_path, [Host(node="n0", cpu_pct=1.0, t=START, mono=0, rx=START, agent="a", seq=1)]).path
+
+    assert [rows_of(path, "--by", by) for by in ("gpu", "rank")] == [[], []]
+
+
 @pytest.mark.parametrize("by", ["gpu", "node"])
 def test_statistics_of_gpus_and_nodes_need_no_cluster_time(by):
     from gconsole.session.query.stat import entities_query, figures_query
