@@ -12,11 +12,12 @@ from waiting import screen, shows, until
 from gconsole.core.store import Store
 from gconsole.present.spans import as_text
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
+from gconsole.records.base import DigestibleRecord
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.models.heat_map import HEAT_METRICS, peer_range
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.gpus.model import GpuRows, ranks_on
-from gconsole.tui.views.gpus.page_model import GpuPageData, page_lines
+from gconsole.tui.views.gpus.page_model import _FIELDS, GpuPageData, labels_of, page_lines
 from gconsole.tui.views.gpus.view import COLUMNS, GpusView
 from gconsole.tui.widgets.heat_map import HeatMap
 
@@ -274,7 +275,7 @@ class TestUnknownFigures:
         assert "temperature    0 °C\n" in text, "zero is a figure"
         [missing] = [line for line in text.splitlines() if line.startswith("not reported")]
         assert "GPU util (SMs, occupancy, tensor)" in missing and "NVLink" in missing
-        assert "fan_pct: not supported" in text
+        assert "temperature (fan): not supported" in text
         assert not any(line.rstrip().endswith("– %") for line in text.splitlines())
 
     def test_figures_without_a_function_in_the_binding_share_a_line(self):
@@ -288,8 +289,18 @@ class TestUnknownFigures:
         row = GpuRows().rows(frame.fleet, frame.gpus, {}, (), None, frame.nodes)[0]
         lines = [line for line in as_text(page_lines(GpuPageData(row), 200)).splitlines() if "not available" in line]
         assert [line.partition("available")[2].strip() for line in lines] == [
-            "serial, vbios: this binding has no function for them", "fan_pct: not supported",
+            "driver (VBIOS), serial: this binding has no function for them", "temperature (fan): not supported",
         ]  # fmt: skip
+
+    def test_every_field_without_a_value_has_the_label_of_its_line(self):
+        others = ("index", "uuid", "unsupported", "simulated", "lost", "unusable", "grown", "clocks_event_share_pct")
+        identity = {*others, *DigestibleRecord.__struct_fields__}
+        for field in {*Gpu.__struct_fields__, *GpuInfo.__struct_fields__} - identity:
+            [label] = labels_of([field])
+            assert label.partition(" (")[0] in _FIELDS, field
+        assert labels_of(["bar1_used_bytes", "mem_used_bytes", "dram_pct"]) == ["memory (also bandwidth, BAR1)"]
+        shares = ["gpu_link.crc_errors", "clocks_event_share_pct.hw_slowdown"]
+        assert labels_of(shares) == ["NVLinks (crc errors)", "throttle time (hw slowdown)"]
 
 
 class TestTheHeatMap:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -167,7 +167,67 @@ def _unsupported(info: GpuInfo | None) -> Iterator[Fact]:
         reasons.setdefault(_NO_FUNCTION.sub(r"\1 no function for them", reason), []).append(name)
     yield Fact("", "")
     for reason, names in reasons.items():
-        yield Fact("not available", clean(f"{', '.join(sorted(names))}: {reason}"), "muted")
+        yield Fact("not available", clean(f"{', '.join(labels_of(names))}: {reason}"), "muted")
+
+
+#: Fields by the label of their line on this page, with the word for each where a line has several figures.
+_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "GPU util": {"util_pct": "", "sm_pct": "SMs", "sm_occupancy_pct": "occupancy", "tensor_pct": "tensor"},
+    "video": {"encoder_pct": "encoder", "decoder_pct": "decoder"},
+    "memory": {"mem_used_bytes": "", "mem_total_bytes": "total", "mem_util_pct": "util", "dram_pct": "bandwidth",
+               "bar1_used_bytes": "BAR1"},
+    "power": {"power_w": "", "power_instant_w": "now", "energy_j": "energy"},
+    "temperature": {"temp_c": "", "mem_temp_c": "memory", "fan_pct": "fan", "temp_margin_c": "margin",
+                    "temp_slowdown_c": "slowdown", "mem_temp_max_c": "memory limit"},
+    "clocks": {"sm_clock_mhz": "SM", "mem_clock_mhz": "memory", "video_clock_mhz": "video", "pstate": "P",
+               "app_sm_clock_mhz": "application", "app_sm_clock_default_mhz": "application default"},
+    "throttled by": {"clocks_event_reasons": ""},
+    "NVLink": {"nvlink_rx_bytes_s": "RX", "nvlink_tx_bytes_s": "TX", "nvlinks": "links", "fabric_state": "fabric",
+               "fabric_clique": "clique", "fabric_cluster": "cluster", "fabric_faults": "fabric faults"},
+    "PCIe": {"pcie_rx_bytes_s": "RX", "pcie_tx_bytes_s": "TX"},
+    "ECC errors": {"ecc_uncorrected_volatile": "uncorrected", "ecc_corrected_volatile": "corrected",
+                   "sram_threshold_exceeded": "SRAM threshold"},
+    "ECC lifetime": {"ecc_uncorrected_aggregate": "uncorrected", "ecc_corrected_aggregate": "corrected"},
+    "remapped rows": {"remapped_rows_uncorrected": "uncorrected", "remapped_rows_corrected": "corrected",
+                      "remap_pending": "pending", "remap_failed": "failed"},
+    "retired pages": {"retired_pages_uncorrected": "uncorrected", "retired_pages_corrected": "corrected",
+                      "retire_pending": "pending"},
+    "PCIe errors": {"pcie_replays": ""},
+    "NVLink errors": {"nvlink_crc_errors": "CRC", "nvlink_replay_errors": "replays",
+                      "nvlink_recovery_errors": "recoveries"},
+    "driver action": {"recovery_action": ""},
+    "power limit": {"power_limit_w": "", "power_limit_min_w": "min", "power_limit_max_w": "max",
+                    "power_limit_default_w": "default"},
+    "max clocks": {"max_sm_clock_mhz": "SM", "max_mem_clock_mhz": "memory", "max_video_clock_mhz": "video"},
+    "PCIe link": {"pcie_gen": "generation", "pcie_gen_max": "generation of both", "pcie_width": "lanes",
+                  "pcie_width_max": "lanes of both"},
+    "PCI location": {"pci_bus_id": "PCI", "numa_node": "NUMA node", "cpu_affinity": "CPUs"},
+    "driver": {"driver": "", "cuda_driver": "CUDA", "vbios": "VBIOS", "compute_capability": "compute"},
+    "modes": {"ecc_mode": "ECC", "persistence": "persistence", "mig_mode": "MIG", "compute_mode": "compute"},
+    "model": {"name": ""}, "serial": {"serial": ""}, "MIG": {"mig_devices": "devices", "mig_index": "index",
+              "parent": "GPU", "gpu_instance": "GPU instance", "compute_instance": "compute instance"},
+}  # fmt: skip
+_PLACES: Final = {field: (label, word) for label, fields in _FIELDS.items() for field, word in fields.items()}
+#: Fields of other records and shares by reason: the first part of their name.
+_PREFIXES: Final = {"gpu_link": "NVLinks", "clocks_event_share_pct": "throttle time", "speed": "NVLinks"}
+
+
+def labels_of(names: Iterable[str]) -> list[str]:
+    """The fields of these names as the page calls them, those of one line together: `memory (bandwidth, BAR1)`."""
+    words: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: [*_PLACES].index(name) if name in _PLACES else len(_PLACES)):
+        prefix, _, rest = name.partition(".")
+        label, word = _PLACES.get(name) or (_PREFIXES.get(prefix, prefix), rest)
+        words.setdefault(label.replace("_", " "), []).append(word.replace("_", " "))
+    return [_label(label, parts) for label, parts in words.items()]
+
+
+def _label(label: str, parts: Sequence[str]) -> str:
+    """The label alone for the main figure of its line; else with the words of the others."""
+    others = [part for part in parts if part]
+    if not others:
+        return label
+    return f"{label} ({'also ' if len(others) < len(parts) else ''}{', '.join(others)})"
 
 
 def _folded(facts: Sequence[Fact], unsupported: Iterable[Fact]) -> list[Fact]:
