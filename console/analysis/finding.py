@@ -237,3 +237,8 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
 
 #: Every id with its meaning: what `--fail-on` takes. The kinds of verdict are among them.
 IDS: Final[dict[str, str]] = {kind.id: kind.meaning for kind in FINDINGS}
+
+
+def name_of(id: str) -> str:
+    """What people read as the name of a finding: its id, but for `unknown`, which says nothing beside other names."""
+    return "crashed" if id == "unknown" else id

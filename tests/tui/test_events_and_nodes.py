@@ -179,7 +179,7 @@ class TestNodes:
     async def test_enter_opens_the_node_page_and_escape_goes_back_one_level(self):
         app = busy_cluster().app()
         async with running(app, "n", *"jjjjjjjjjjjjjjjjj", "enter") as pilot:
-            for text in ("pod-a-18.example.org", "kernel 5.15.0-107-generic", "no py-spy", "yama.ptrace_scope=0"):
+            for text in ("pod-a-18.example.org", "kernel 5.15.0-107-generic", "(py-spy)", "yama.ptrace_scope=0"):
                 await shows(pilot, text)
             await pilot.press("escape")
             await shows(pilot, "node▲")

@@ -314,6 +314,20 @@ class TestJobs:
         cluster.rank("a", 0, "node2", 1, pid=7)
         assert "▲ rank 0 is claimed by 2 processes" in jobs_of(cluster)
 
+    def test_ranks_that_each_have_a_reason_of_their_own_leave_room_for_the_rest(self):
+        cluster = FakeCluster("node1", "node2")
+        cluster.up()
+        for number in range(512):
+            if number < 256:
+                cluster.rank("a", number, "node1", 512, status="exited", reason="signal 9", pid=1000 + number)
+            else:
+                for pid in (2000, 3000):
+                    cluster.rank("a", number, "node2", 512, pid=pid + number)
+        lines = jobs_of(cluster).splitlines()
+        assert len(lines) < 15
+        assert any("and 250 further ranks: see 2 Ranks" in line for line in lines)
+        assert any("and 253 further ranks claimed by several processes" in line for line in lines)
+
     def test_job_list_shows_discovering_before_the_first_scan(self):
         assert "discovering ranks" in jobs_of(FakeCluster("node1"))
 

@@ -19,13 +19,15 @@ from gconsole.core.derived import Throttle
 from gconsole.core.store import Store
 from gconsole.core.store.steps import StepObservation
 from gconsole.present.spans import as_text
-from gconsole.records import Gpu, Host
+from gconsole.records import Gpu, Host, Mark
 from gconsole.text.cells import width_of
 from gconsole.tui.models.resources import resources
-from gconsole.tui.models.trends import BIN_S, BINS, OverviewFold, step_trend
+from gconsole.tui.models.trends import BIN_S, BINS, OverviewFold, Trend, TrendGroup, step_trend
+from gconsole.tui.views.events.model import EventLog
 from gconsole.tui.views.overview.panels import (
     LEFT,
     RIGHT,
+    event_lines,
     fill_columns,
     resource_lines,
     share_room,
@@ -227,3 +229,22 @@ def test_resources_have_the_next_worst_below_the_worst_where_there_is_room():
     assert [other.name for other in cpu.others] == ["n3", "n4", "n1"]
     assert len(resource_lines(rows, 80, len(rows) + 1)) == len(rows), "all figures have as many or none"
     assert len(resource_lines(rows, 80, 2 * len(rows))) <= 2 * len(rows)
+
+
+def test_long_events_are_wrapped_as_far_as_there_is_room():
+    texts = [" ".join(f"{name}{number}" for number in range(12)) for name in ("old", "mid", "new")]
+    events = EventLog(Mark(node="n1", text=text) for text in texts)
+    assert [len(event_lines(events, 60, 50, room)) for room in (0, 3, 4, 5, 60)] == [3, 3, 4, 5, 9]
+    whole = as_text(event_lines(events, 60, 50, 60))
+    assert all(word in whole for text in texts for word in text.split()) and "…" not in whole
+    assert all(width_of(line) <= 50 for line in whole.splitlines())
+    cut = as_text(event_lines(events, 60, 50, 5)).splitlines()
+    assert "new11" in "\n".join(cut) and "…" in cut[-1]
+
+
+def test_members_of_a_group_are_wrapped_beside_high_curves():
+    trend = Trend(np.full(BINS, 1.0), 1.0)
+    names = ("util", "power", "step", "network", "throttle")
+    group = TrendGroup("job", "j", "j", 63, 504, dict.fromkeys(names, trend))
+    lines = as_text(trend_lines([group], 97, 7)).splitlines()
+    assert [line[:17].rstrip() for line in lines[1:4]] == ["j", "63 nodes, 504", "GPUs"]

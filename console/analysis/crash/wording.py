@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ from ...text.format import iso, plural
 from ...text.nodeset_fold import fold_ranks
 from .candidates import SECOND_NS, Candidate
 from .categories import CATEGORIES
+from .launchers import SIGNAL_NAMES
 from .outside import outside_text
 from .rank_views import JobViews, RankView, ranks_of
 from .verdict import AttemptEnd, CrashEvidence, CrashFailure, CrashVerdict
@@ -83,8 +85,19 @@ def _unknown(jobs: JobViews) -> str:
         return f"the cause is unknown: the outputs contain only consequences, on {ranks_text(affected)}"
     ended = [view for view in jobs.ranks if view.exit_code]
     if ended:
-        return f"the cause is unknown: {ranks_text(ended)} ended with an error, and no output shows why"
+        return f"{ranks_text(ended)} ended with {_codes(ended)}; the cause is unknown: no output shows why"
     return "the cause is unknown: no output shows why the job ended"
+
+
+def _codes(views: Sequence[RankView]) -> str:
+    """`exit code 3`, `SIGKILL`, `exit codes 1 and 3`: at most three, the most frequent first."""
+    counted = Counter(view.exit_code for view in views if view.exit_code).most_common()
+    signals = [SIGNAL_NAMES.get(-code, f"signal {-code}") for code, _ in counted if code < 0]
+    codes = [str(code) for code, _ in counted if code > 0]
+    if codes:
+        codes[0] = f"exit {'code' if len(codes) == 1 else 'codes'} {codes[0]}"
+    words = [*codes, *signals]
+    return " and ".join(words) if len(words) <= 3 else f"{', '.join(words[:3])} and {len(words) - 3} more"
 
 
 def evidence_lines(

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ...analysis.finding import name_of
 from ...analysis.hang.verdict import Verdict
 from ...present.spans import confidence_word, rank_status, state_word
 from ...records import Finding
@@ -108,7 +109,7 @@ class ChangeStatements:
         for finding in opened[:MOST_FINDINGS]:
             yield f"{finding_text(self._numbers.of(finding), finding)}"
         for finding in cleared[:MOST_FINDINGS]:
-            yield f"finding {self._numbers.of(finding)} cleared: {clean(finding.id)}: {clean(finding.text)}"
+            yield f"finding {self._numbers.of(finding)} cleared: {clean(name_of(finding.id))}: {clean(finding.text)}"
         more = max(0, len(opened) - MOST_FINDINGS), max(0, len(cleared) - MOST_FINDINGS)
         if any(more):
             yield f"findings: {more[0]} more opened, {more[1]} more cleared; findings lists them"
@@ -140,7 +141,7 @@ def _node_verb(before: str | None, word: str) -> str:
 
 def finding_text(number: int, finding: Finding) -> str:
     """`finding 2 opened: error: job_stalled: text`."""
-    return f"finding {number} opened: {finding.severity}: {clean(finding.id)}: {clean(finding.text)}"
+    return f"finding {number} opened: {finding.severity}: {clean(name_of(finding.id))}: {clean(finding.text)}"
 
 
 def verdict_statement(verdict: Verdict) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from textual.containers import Container
 
 from ...analysis.checks.result import CheckResult
+from ...analysis.finding import name_of
 from ...config.diff import HostsFile
 from ...core.control import Control
 from ...core.evaluation import Evaluator
@@ -125,7 +126,7 @@ class OpenCluster:
         ok, expected = sum(state == "ok" for state in states), max(len(self.source.expected_nodes), len(states))
         worst = next(iter(open_findings(self.store)), None)
         status = SEVERITY_STATUS[worst.severity] if worst else "ok"
-        text = clean(f"{worst.id}: {worst.text}" if worst else "no findings")
+        text = clean(f"{name_of(worst.id)}: {worst.text}" if worst else "no findings")
         spans = (
             Span(f" {key} ", "key"), Span(f"{clean(self.source.cluster)}  ", "accent"),
             Span(format.seen(ok, expected), "text" if ok == expected else "warning"), Span(" nodes  ", "muted"),

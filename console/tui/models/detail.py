@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from ...analysis.finding import name_of
 from ...analysis.stacks.async_tasks import main_first, newest_tasks, task_text
 from ...core.store import GpuNow, NodeNow
 from ...present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, Status, confidence_word, plain, state_word, wrapped
@@ -99,7 +100,7 @@ def _load(now: NodeNow) -> Iterator[Fact]:
 
 
 def _missing(missing: Missing) -> Iterator[Fact]:
-    yield Fact(f"no {clean(missing.name)}", clean(missing.text), "muted")
+    yield Fact("missing", f"{clean(missing.text)} ({clean(missing.name)})", "muted")
     if missing.try_:
         yield Fact("try", clean(missing.try_), "accent")
 
@@ -210,7 +211,7 @@ def finding_detail(finding: Finding) -> Detail:
     """A finding: culprits, victims, evidence."""
     seen = Fact("first seen", format.clock_time(finding.first_seen))
     facts = (Fact("finding", clean(finding.text)), *finding_facts(finding, seen))
-    return Detail(clean(finding.id), SEVERITY_STATUS[finding.severity], facts)
+    return Detail(clean(name_of(finding.id)), SEVERITY_STATUS[finding.severity], facts)
 
 
 def finding_facts(finding: Finding, *more: Fact) -> Iterator[Fact]:

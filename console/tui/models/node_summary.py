@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
+from ...analysis.finding import name_of
 from ...core.store import NodeNow
 from ...core.store.freshness import STALE_PERIODS, period_ns
 from ...present.spans import SEVERITY_STATUS, Status
@@ -95,9 +96,8 @@ def node_summary(
         )  # fmt: skip
     if finding is not None:
         what = "error" if status == "failed" else "finding"  # in words, too: not every reader sees the glyph
-        return NodeSummary(
-            name, status, "ok", f"{what}: {clean(finding.id)}", fresh=True, simulated=simulated, trouble="finding"
-        )
+        reason = f"{what}: {clean(name_of(finding.id))}"
+        return NodeSummary(name, status, "ok", reason, fresh=True, simulated=simulated, trouble="finding")
     return NodeSummary(name, "ok", "ok", fresh=True, simulated=simulated)
 
 

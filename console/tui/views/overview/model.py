@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from ....analysis.finding import name_of
 from ....present.spans import (
     BY_WEIGHT,
     GLYPHS,
@@ -33,6 +34,9 @@ MOST_WHOLE, MOST_LINES = 4, 4
 #: Verdicts on jobs: above everything else with their whole text, at most this many of them, in at most this many lines
 #: each.
 MOST_VERDICTS, MOST_LINES_OF_VERDICT = 3, 6
+#: Reasons of missing ranks, and ranks of several processes, that a job names one by one: of 512 ranks that a signal
+#: ended, or of a job that was started twice, each has its own, and nothing else would have room.
+MOST_REASONS, MOST_CONFLICTS = 6, 3
 #: Textures of the statuses, for terminals without colour.
 _TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
 
@@ -126,14 +130,21 @@ def _job_lines(job: JobSummary, width: int, whole: bool) -> list[Line]:
     if job.step is not None:  # first: whether the job progresses counts most where there is little room
         lines.append(Line(cut((Span("  "), *_step_spans(job)), width), job.job))
     lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
-    for reason, ranks in job.missing:
+    for reason, ranks in job.missing[:MOST_REASONS]:
         head = (Span("  "), glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"))
         parts = (
             _paragraph(head, reason, "muted", width) if whole else [cut((*head, Span(clean(reason), "muted")), width)]
         )
         lines += [Line(spans, job.job) for spans in parts]
-    for conflict in job.conflicts:
+    further = sum(len(ranks) for _, ranks in job.missing[MOST_REASONS:])
+    if further:
+        lines.append(Line((Span(f"    and {format.plural(further, 'further rank')}: see 2 Ranks", "muted"),), job.job))
+    for conflict in job.conflicts[:MOST_CONFLICTS]:
         lines.append(Line(cut((Span("  "), glyph("warning"), Span(f" {conflict}", "warning")), width), job.job))
+    if len(job.conflicts) > MOST_CONFLICTS:
+        number = format.plural(len(job.conflicts) - MOST_CONFLICTS, "further rank")
+        text = f"    and {number} claimed by several processes"
+        lines.append(Line(cut((Span(text, "warning"),), width), job.job))
     return lines
 
 
@@ -228,7 +239,7 @@ def finding_lines(
 def _lines_of(finding: Finding, width: int, most: int, text: str) -> list[Line]:
     """A finding with this text in at most `most` lines; what does not fit is cut."""
     status = SEVERITY_STATUS[finding.severity]
-    name = fit(clean(finding.id), _ID_WIDTH)
+    name = fit(clean(name_of(finding.id)), _ID_WIDTH)
     head = (glyph(status), Span(" "), Span(name, status), Span("  "))
     text, target = clean(text), (finding.id, finding.culprits, finding.job)
     if most == 1:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ....present.spans import Line, Span, cut, plain
+from ....present.spans import Line, Span, cut, plain, wrapped
 from ....text import format
 from ....text.cells import clean, fit, width_of
 from ...models.detail import PageItem
@@ -129,7 +129,7 @@ _FIGURES: Final = (
 #: Cells: of a value, of a curve at least and at most, between two figures, and of a group's title at least.
 _VALUE, _CURVE, _LONGEST_CURVE, _GAP, _TITLE = 7, 6, 30, 2, 12
 #: Cells of a figure's title where it stands before its curve, and curves that stand side by side then.
-_LABEL, _SIDE = 9, 2
+_LABEL, _SIDE = 10, 2
 #: Lines of a curve at most, and of all trends.
 _HIGHEST, _TRENDS = 6, 30
 
@@ -173,7 +173,7 @@ def _table(groups: Sequence[TrendGroup], figures: Sequence[_Figure], width: int,
 
 
 def _rows(group: TrendGroup, figures: Sequence[_Figure], title: int, curve: int, height: int) -> list[Line]:
-    notes = [fit(clean(group.title), title), fit(_members(group), title)]
+    notes = [fit(part, title) for part in (clean(group.title), *wrapped(_members(group), title))]
     drawn = [(figure, group.trends.get(figure.name)) for figure in figures]
     curves = [_curve(figure, trend, curve, height) for figure, trend in drawn]
     lines = []
@@ -297,16 +297,29 @@ def _others_shown(rows: Sequence[Resource], room: int) -> int:
     return max((n for n in range(most + 1) if sum(1 + len(row.others[:n]) for row in rows) <= room), default=0)
 
 
-def event_lines(events: EventLog, most: int, width: int) -> tuple[Line, ...]:
-    """The newest events, newest first: time, node, what happened."""
+def event_lines(events: EventLog, most: int, width: int, room: int = 0) -> tuple[Line, ...]:
+    """The newest events, newest first: time, node, what happened.
+
+    Long ones are wrapped as far as `room` lines, beyond one for each event, allow that: the newest first.
+    """
     rows = events.newest(lambda record: True, most)
-    return tuple(map(_liner(width), rows)) or (plain("no events yet", "muted"),)
+    lines: list[Line] = []
+    spare = max(0, room - len(rows))
+    for row in rows:
+        added = _event(row, width, 1 + spare)
+        spare -= len(added) - 1
+        lines += added
+    return tuple(lines) or (plain("no events yet", "muted"),)
 
 
-def _liner(width: int) -> Callable[[EventRow], Line]:
-    def line(row: EventRow) -> Line:
-        when = format.clock_time(row.record.rx) if row.record.rx else format.UNKNOWN
-        head = (Span(fit(when, _TIME), "muted"), row.mark, Span(" "), Span(fit(row.node, _NODE), "muted"), Span(" "))
-        return Line(cut((*head, row.span), width), PageItem("event", row.key))
-
-    return line
+def _event(row: EventRow, width: int, most: int) -> list[Line]:
+    """An event in at most `most` lines; what does not fit is cut."""
+    when = format.clock_time(row.record.rx) if row.record.rx else format.UNKNOWN
+    head = (Span(fit(when, _TIME), "muted"), row.mark, Span(" "), Span(fit(row.node, _NODE), "muted"), Span(" "))
+    beside, target = sum(width_of(span.text) for span in head), PageItem("event", row.key)
+    parts = wrapped(row.span.text, max(12, width - beside))
+    if most == 1 or len(parts) < 2:
+        return [Line(cut((*head, row.span), width), target)]
+    parts = [*parts[: most - 1], " ".join(parts[most - 1 :])] if len(parts) > most else parts
+    below = [(Span(" " * beside), Span(part, row.span.style)) for part in parts[1:]]
+    return [Line(cut(spans, width), target) for spans in ((*head, Span(parts[0], row.span.style)), *below)]

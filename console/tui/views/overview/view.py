@@ -168,7 +168,7 @@ class OverviewView(View):
         if trends > 0 and self._is_new("trends", frame.overview, left, trends):
             self._trend_list.show(trend_lines(_groups_of(frame), left, trends))
         if events > 0 and self._is_new("events", frame.events, frame.events.end, width, events):
-            self._event_list.show(event_lines(frame.events, min(events, _EVENTS), width))
+            self._event_list.show(event_lines(frame.events, min(events, _EVENTS), width, events))
 
     def _is_new(self, part: str, *basis: object) -> bool:
         """Whether a part was last written from something else than `basis`."""

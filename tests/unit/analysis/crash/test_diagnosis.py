@@ -149,6 +149,14 @@ def test_consequences_on_all_ranks_name_nobody() -> None:
     assert (verdict.kind, culprits(verdict), verdict.confidence) == ("unknown", [], "none")
 
 
+def test_end_without_an_exception_is_told_by_its_exit_codes() -> None:
+    verdict = verdict_of(
+        end(0, "step 1\n", exit_code=3), end(1, "step 1\n", exit_code=3), end(2, "step 1\n", exit_code=7)
+    )
+    assert verdict.kind == "unknown"
+    assert "ended with exit codes 3 and 7" in verdict.summary, verdict.summary
+
+
 def test_two_silent_ranks_with_unknown_exits_name_nobody() -> None:
     silent = [end(rank, "step 1\n", exit_code=None, state="unknown") for rank in (2, 3)]
     assert culprits(verdict_of(end(0), end(1), *silent)) == []
