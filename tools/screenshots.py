@@ -21,13 +21,37 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "tui"), str(ROOT / "tests" / "unit")]
 
 from clusters import busy_cluster  # noqa: E402
-from fake_cluster import FakeCluster  # noqa: E402
+from fake_cluster import SECOND, FakeCluster  # noqa: E402
 from waiting import settle, shows  # noqa: E402
 
 from gconsole.config import load  # noqa: E402
+from gconsole.core.store import Store  # noqa: E402
 from gconsole.demo import demo_cluster  # noqa: E402
 from gconsole.runtime.console import Console  # noqa: E402
 from gconsole.tui.app import ConsoleApp  # noqa: E402
+
+#: Seconds of samples before the pictures, between two of them, and between two steps; and of the stall at the end.
+HISTORY_S, SAMPLE_S, STEP_S, STALLED_S = 300, 5, 10, 29
+
+
+def running_pod() -> FakeCluster:
+    """The busy cluster, whose job has run for five minutes and then stalled, so that trends are known."""
+    before = FakeCluster(*(f"node{number:03}" for number in range(1, 65)))
+    before.store = Store(64 << 20)
+    before.now_ns -= HISTORY_S * SECOND
+    before.up()
+    step = 18_204 - (HISTORY_S - STALLED_S) // STEP_S
+    before.rank("llama-70b", 0, "node001", 512, step=step)
+    for second in range(0, HISTORY_S, SAMPLE_S):
+        is_stalled = second > HISTORY_S - STALLED_S
+        wave = (second * 7 // SAMPLE_S) % 5
+        for number, name in enumerate(before.names):
+            if name != "node033":  # the others spin in a collective during the stall
+                before.gpus(name, util=[94.0 + (wave + number) % 5])
+        step += not is_stalled and second % STEP_S == 0
+        before.sample_rank("llama-70b", 0, "node001", step=step)
+        before.advance(SAMPLE_S)
+    return busy_cluster(before)
 
 
 class Picture(NamedTuple):
@@ -40,10 +64,10 @@ class Picture(NamedTuple):
 
 
 PICTURES = {
-    "overview-60x20": Picture(busy_cluster, (60, 20), (), "rank_blocked"),
-    "overview-80x24": Picture(busy_cluster, (80, 24), (), "rank_blocked"),
-    "overview-120x36": Picture(busy_cluster, (120, 36), (), "rank_blocked"),
-    "overview-200x60": Picture(busy_cluster, (200, 60), (), "rank_blocked"),
+    "overview-60x20": Picture(running_pod, (60, 20), (), "rank_blocked"),
+    "overview-80x24": Picture(running_pod, (80, 24), (), "rank_blocked"),
+    "overview-120x36": Picture(running_pod, (120, 36), (), "rank_blocked"),
+    "overview-200x60": Picture(running_pod, (200, 60), (), "rank_blocked"),
     "ranks": Picture(busy_cluster, (120, 24), ("2",), "wchan"),
 }
 #: Screens of `gconsole demo` with a hung job, which are never the same twice: the size, the keys, and a text.

@@ -54,9 +54,12 @@ def jobs_cluster() -> FakeCluster:
     return cluster
 
 
-def pod() -> FakeCluster:
-    """64 nodes, two of them lost; 512 ranks, one of them stuck in I/O and eight not visible."""
-    cluster = FakeCluster(*(f"node{i:03}" for i in range(1, 65)))
+def pod(before: FakeCluster | None = None) -> FakeCluster:
+    """64 nodes, two of them lost; 512 ranks, one of them stuck in I/O and eight not visible.
+
+    `before`: the same nodes with their samples until then.
+    """
+    cluster = before or FakeCluster(*(f"node{i:03}" for i in range(1, 65)))
     cluster.up(*(name for name in cluster.names if name != "node033"))
     remedy = "ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml"
     cluster.fail("node033", "auth", "the key was refused", remedy)
@@ -82,9 +85,9 @@ def pod() -> FakeCluster:
     return cluster
 
 
-def busy_cluster() -> FakeCluster:
+def busy_cluster(before: FakeCluster | None = None) -> FakeCluster:
     """The pod with events of every kind, and one node with detailed records."""
-    cluster = pod()
+    cluster = pod(before)
     cluster.detailed_node = "node018"
     for number in (136, 137):
         cluster.process("node018", number, "python train.py --config llama-70b.toml --data /data/web")

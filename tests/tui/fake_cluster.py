@@ -380,7 +380,7 @@ class FakeCluster:
     ) -> None:  # fmt: skip
         """A job over the nodes in their order; `states` has the ranks that are not moving."""
         states = states or {}
-        first = 40000 + 1000 * len({now.rank.job for now in self.store.ranks.values()})
+        first = 40000 + 1000 * len({now.rank.job for now in self.store.ranks.values()} - {name})
         for number in range(ranks):
             if number not in absent:
                 node = self.names[number // per_node % len(self.names)]
