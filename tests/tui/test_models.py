@@ -314,6 +314,14 @@ class TestJobs:
         cluster.rank("a", 0, "node2", 1, pid=7)
         assert "▲ rank 0 is claimed by 2 processes" in jobs_of(cluster)
 
+    def test_crash_of_unknown_cause_is_called_crashed(self):
+        cluster = FakeCluster("node1")
+        cluster.up()
+        cluster.finding("unknown", "error", "a: ranks 0-3 ended with exit code 3; the cause is unknown", job="a")
+        frame = frame_of(cluster)
+        shown = findings_of(cluster), text(verdict_lines(frame.findings, 100))
+        assert all("✖ crashed" in part and "exit code 3" in part and "✖ unknown" not in part for part in shown)
+
     def test_ranks_that_each_have_a_reason_of_their_own_leave_room_for_the_rest(self):
         cluster = FakeCluster("node1", "node2")
         cluster.up()
