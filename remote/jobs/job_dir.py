@@ -1,7 +1,7 @@
 """The folder of one job on one node, and the list of this node's jobs.
 
 spec.json        the order (see console/core/job_protocol.py), written when the job is prepared
-supervisor.py    the program that runs the commands; its modules are in lib/
+supervisor.py    the program that runs the commands; its modules are in lib/; none where the agent forked it
 supervisor.json  pid and start time of the supervisor, written by itself
 exit.json        how the job ended, written last by the supervisor
 stop.json        a stop was requested; the job's end is then `stopped`
