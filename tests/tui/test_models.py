@@ -19,6 +19,7 @@ from gconsole.tui.models.job_ranks import JobsSummary
 from gconsole.tui.models.list_kind import Arrangement
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lines, verdict_lines
+from gconsole.tui.views.overview.panels import event_lines
 from gconsole.tui.views.ranks.model import rank_rows
 
 
@@ -321,6 +322,7 @@ class TestJobs:
         frame = frame_of(cluster)
         shown = findings_of(cluster), text(verdict_lines(frame.findings, 100))
         assert all("✖ crashed" in part and "exit code 3" in part and "✖ unknown" not in part for part in shown)
+        assert "crashed: a: ranks 0-3" in text(event_lines(frame.events, 10, 100))
 
     def test_ranks_that_each_have_a_reason_of_their_own_leave_room_for_the_rest(self):
         cluster = FakeCluster("node1", "node2")

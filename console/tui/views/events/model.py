@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from ....analysis.finding import name_of
 from ....present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, Status, cut, rank_status
 from ....records import Finding, Gap, GpuEvent, JobNode, Log, Mark, Nic, NodeState, Rank, Record
 from ....records.event import Severity
@@ -152,7 +153,7 @@ def event_text(record: Record) -> str:
         counted = f"{format.count(record.count)} records lost" if record.count is not None else "records lost"
         return clean(f"gap in {record.source}: {counted}, {record.reason}")
     if isinstance(record, Finding):
-        return clean(f"{'cleared: ' if record.cleared_at is not None else ''}{record.id}: {record.text}")
+        return clean(f"{'cleared: ' if record.cleared_at is not None else ''}{name_of(record.id)}: {record.text}")
     if isinstance(record, GpuEvent):
         place = record.pci_bus_id if record.index is None else f"gpu{record.index}"
         return clean(f"{place or 'GPU'}: {record.text}")
