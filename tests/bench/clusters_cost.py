@@ -71,8 +71,9 @@ def measure(quick: bool) -> Outcome:
             "real sshd, agents of simulated GPUs, no job; CPU of the process of the console as the scheduler counts it",
         ],
         [
-            "nothing to leave out: as a share of a core the goal is met, but receiving and storing another cluster of the"
-            " same size costs more than 5 % of this console already in gconsole batch, without a screen (see the peer)",
+            "nothing to leave out: as a share of a core the goal is met, but receiving and storing another cluster of"
+            " the same size costs more than 5 % of this console already in gconsole batch, without a screen: see the"
+            " peer",
         ],
     )  # fmt: skip
 
