@@ -100,7 +100,7 @@ class TestOnTheScreen:
     async def test_mode_both_copies_to_the_terminal_and_the_tool(self, machine: Path):
         install(machine, "wl-copy")
         app = demo().app(clipboard="both")
-        async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
+        async with running(app, "2", "g", "j", "Y", size=SIZE, toasts=True) as pilot:
             await until(pilot, lambda: clipboard_text(machine))
             assert clipboard_text(machine) == app.clipboard
             await until_toast(pilot, "OSC 52, wl-copy; the limit is 73.2 KiB")
@@ -112,24 +112,24 @@ class TestOnTheScreen:
             terminal_writes: list[str] = []
             assert app._driver is not None
             app._driver.write = terminal_writes.append  # type: ignore[method-assign]
-            await pilot.press("2", "g", "Y")
+            await pilot.press("2", "g", "ctrl+y")
             await until(pilot, lambda: len(clipboard_text(machine)) > MOST_BYTES)
             assert not any("\x1b]52" in text for text in terminal_writes)
             await until_toast(pilot, "512 ranks copied")
 
     async def test_text_too_large_for_osc52_still_reaches_the_tool(self, machine: Path):
         install(machine, "wl-copy")
-        async with running(pod().app(clipboard="both"), "2", "g", "Y", size=SIZE, toasts=True) as pilot:
+        async with running(pod().app(clipboard="both"), "2", "g", "ctrl+y", size=SIZE, toasts=True) as pilot:
             await until_toast(pilot, "wl-copy; too large for OSC 52")
 
     async def test_failing_tool_is_reported_beside_the_successful_osc52_copy(self, machine: Path):
         install(machine, "wl-copy", "echo 'no compositor' >&2; exit 1")
-        async with running(demo().app(clipboard="both"), "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
+        async with running(demo().app(clipboard="both"), "2", "g", "j", "Y", size=SIZE, toasts=True) as pilot:
             await until_toast(pilot, "sent by OSC 52 only; wl-copy: no compositor")
 
     async def test_native_mode_without_a_tool_suggests_osc52(self, machine: Path):
         app = demo().app(clipboard="native")
-        async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
+        async with running(app, "2", "g", "j", "Y", size=SIZE, toasts=True) as pilot:
             await until_toast(pilot, 'clipboard = "osc52"')
             assert app.clipboard == ""
 

@@ -247,31 +247,45 @@ class TestGrouping:
 
 
 class TestCopying:
-    async def test_y_copies_the_rank_under_the_cursor_as_text(self):
+    async def test_y_copies_names_alone(self):
         app = demo().app()
         async with running(app, "2", "g", "j", "y", toasts=True) as pilot:
+            await shows(pilot, "rank 0 copied")
+            assert app.clipboard == "rank 0"
+            await pilot.press("g", "y")
+            await shows(pilot, "8 names copied")
+            assert app.clipboard.splitlines() == [f"rank {number}" for number in range(8)]
+            await pilot.press("n", "y")
+            await shows(pilot, "node1 copied")
+            assert app.clipboard == "node1"
+            await pilot.press("6", "y")
+            await shows(pilot, "node1:gpu0 copied")
+
+    async def test_Y_copies_the_rank_under_the_cursor_as_text(self):
+        app = demo().app()
+        async with running(app, "2", "g", "j", "Y", toasts=True) as pilot:
             await shows(pilot, "1 rank copied")
             heading, row = app.clipboard.splitlines()
             assert heading.split()[:3] == ["rank", "state", "node"]
             assert row.split()[:4] == ["0", "●", "running", "node1"]
 
-    async def test_y_on_a_group_heading_copies_its_filtered_ranks(self):
+    async def test_Y_on_a_group_heading_copies_its_filtered_ranks(self):
         app = demo().app()
         async with app.run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:2-4")
-            await pilot.press("enter", "g", "y")
+            await pilot.press("enter", "g", "Y")
             assert [line.split()[0] for line in app.clipboard.splitlines()] == ["rank", "2", "3", "4"]
 
-    async def test_Y_copies_json_with_the_records(self):
+    async def test_ctrl_y_copies_json_with_the_records(self):
         app = demo().app()
-        async with running(app, "2", "g", "j", "Y"):
+        async with running(app, "2", "g", "j", "ctrl+y"):
             [rank] = json.loads(app.clipboard)
             assert (rank["job"], rank["rank"], rank["state"]) == ("demo-ring", 0, "moving")
             assert rank["record"]["node"] == "node1" and rank["stat"]["rss_bytes"] > 0
 
     async def test_copy_beyond_the_terminal_limit_is_refused_with_the_limit(self):
         app = pod().app()
-        async with running(app, "2", "g", "Y", size=(120, 24), toasts=True) as pilot:
+        async with running(app, "2", "g", "ctrl+y", size=(120, 24), toasts=True) as pilot:
             await shows(pilot, "73.2 KiB")
             assert app.clipboard == ""
 
@@ -279,7 +293,7 @@ class TestCopying:
         app = pod().app()
         async with app.run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:256")
-            await pilot.press("enter", "g", "y")
+            await pilot.press("enter", "g", "Y")
             assert "not found" in app.clipboard
 
 

@@ -205,7 +205,7 @@ class TestTheGrid:
 
     async def test_copied_gpu_json_has_records_in_raw_units(self):
         app = pod().app()
-        async with running(app, "6", "Y") as pilot:
+        async with running(app, "6", "ctrl+y") as pilot:
             await until(pilot, lambda: app.clipboard)
             [copied] = json.loads(app.clipboard)
             assert copied["gpu_info"]["mem_total_bytes"] == 80 * GIB

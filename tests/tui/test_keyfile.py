@@ -77,8 +77,8 @@ class TestTheFile:
         assert read(file, 'app.quit = "Z"\nlist.sort = "w"\n') == OwnKeys({"app.quit": "Z,q", "list.sort": "w,o"})
 
     def test_two_actions_may_swap_their_keys(self, file: Path):
-        own_keys = read(file, 'list.copy = "Y"\nlist.copy_json = "y"\n')
-        assert own_keys == OwnKeys({"list.copy": "Y", "list.copy_json": "y"})
+        own_keys = read(file, 'list.copy = "y"\nlist.copy_name = "Y"\n')
+        assert own_keys == OwnKeys({"list.copy": "y", "list.copy_name": "Y"})
 
     @pytest.mark.parametrize(
         ("line", "message"),

@@ -171,16 +171,16 @@ class TestNodes:
             await pilot.press("G", "enter")
             await shows(pilot, "node064 ● ok")
 
-    async def test_y_copies_a_node_group_as_text_and_Y_node_records(self):
+    async def test_Y_copies_a_node_group_as_text_and_ctrl_y_node_records(self):
         app = racks().app()
         async with app.run_test(size=SIZE, notifications=True) as pilot:
             await filter_by(pilot, "n", "tag:rack3")
-            await pilot.press("enter", "b", "b", "b", "g", "y")
+            await pilot.press("enter", "b", "b", "b", "g", "Y")
             await shows(pilot, "16 nodes copied")
             lines = app.clipboard.splitlines()
             assert lines[0].split()[:4] == ["state", "node", "CPU", "%"] and len(lines) == 17
             assert "auth: the key was refused" in lines[1]
-            await pilot.press("j", "j", "Y")
+            await pilot.press("j", "j", "ctrl+y")
             [node] = json.loads(app.clipboard)
             assert (node["node"], node["state"], node["tags"]) == ("node034", "ok", ["rack3"])
             assert node["record"]["kernel"] == "5.15.0-107-generic" and node["host"]["cpu_pct"] == 61.4
@@ -288,14 +288,14 @@ class TestEvents:
             await pilot.press("R")
             await until(pilot, lambda: cluster.calls == [("reconnect", "node064")])
 
-    async def test_y_copies_an_event_as_text_and_Y_as_json(self):
+    async def test_Y_copies_an_event_as_text_and_ctrl_y_as_json(self):
         app = racks().app()
         async with app.run_test(size=SIZE, notifications=True) as pilot:
             await filter_by(pilot, "8", "kind:kernel")
-            await pilot.press("enter", "b", "b", "g", "y")
+            await pilot.press("enter", "b", "b", "g", "Y")
             await shows(pilot, "1 event copied")
             assert "Xid 79" in app.clipboard
-            await pilot.press("Y")
+            await pilot.press("ctrl+y")
             [event] = json.loads(app.clipboard)
             assert (event["kind"], event["severity"], event["record"]["node"]) == ("kernel", "error", "node019")
 

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -25,8 +25,12 @@ from textual.app import App
 
 from ...text import format
 from ...text.atomic_files import create_text
+from ...text.cells import clean
 from ...text.sanitize import Printable, printable_document
 from . import Controller
+
+#: Characters of a copied name in the message about it.
+_LONGEST_NAME: Final = 40
 
 
 class ClipboardController(Controller):
@@ -49,6 +53,13 @@ class ClipboardController(Controller):
             self._app.notify(done, timeout=3, markup=False)
         else:
             self._app.run_worker(self._run_tool(chosen, copied, done, what), name="copy")
+
+    def copy_names(self, names: Iterable[str]) -> None:
+        """Copy names, a line each and each once; nothing if there are none."""
+        distinct = list(dict.fromkeys(filter(None, names)))
+        if distinct:
+            only = clean(distinct[0])[:_LONGEST_NAME]
+            self.copy("\n".join(distinct), only if len(distinct) == 1 else format.plural(len(distinct), "name"))
 
     def copy_selection(self, text: str) -> None:
         """Copy what is selected with the mouse or in an input line; only failures are reported."""

@@ -60,7 +60,8 @@ def note_text(row: Any) -> str:
 class ListKind(msgspec.Struct, Generic[R], frozen=True):
     """One kind of row. `sort` is the initial sort column, the first grouping the initial one.
 
-    Group headers count `row_state`; a row copied as text ends with its `row_note`.
+    Group headers count `row_state`; a row copied as text ends with its `row_note`. `name` is what a row is called in
+    commands; empty if it has no name.
     """
 
     noun: str
@@ -70,6 +71,7 @@ class ListKind(msgspec.Struct, Generic[R], frozen=True):
     groupings: tuple[Grouping[R], ...]
     row_state: Callable[[R], RowState | None]
     as_object: Callable[[R], dict[str, Any]]
+    name: Callable[[R], str]
     row_note: Callable[[R], str] = note_text
 
     def grouping(self, name: str) -> Grouping[R]:

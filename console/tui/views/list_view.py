@@ -290,6 +290,11 @@ class ListView(View, Generic[R]):
         """Keys of the columns that fit on the screen."""
         return self._grid.shown_columns
 
+    def action_copy_name(self) -> None:
+        """Copy what the row under the cursor is called, or the names in the group, each once."""
+        kind, rows, _ = self._copied()
+        self.console.clip.copy_names(map(kind.name, rows))
+
     def action_copy(self) -> None:
         """Copy the row under the cursor, or the rows of the group, as text."""
         kind, rows, columns = self._copied()

@@ -117,7 +117,9 @@ def _object(row: ClockRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = ListKind("clock", "node", FIELDS, VOCABULARY, GROUPINGS, lambda row: (row.status, row.word), _object)
+KIND: Final = ListKind(
+    "clock", "node", FIELDS, VOCABULARY, GROUPINGS, lambda row: (row.status, row.word), _object, lambda row: row.node
+)
 
 
 #: Windows listed on the page.

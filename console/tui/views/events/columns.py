@@ -120,4 +120,6 @@ def _object(row: EventRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = ListKind("event", "time", FIELDS, EVENTS, GROUPINGS, _row_state, _object)
+KIND: Final = ListKind(
+    "event", "time", FIELDS, EVENTS, GROUPINGS, _row_state, _object, lambda row: row.record.node or ""
+)

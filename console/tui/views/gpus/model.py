@@ -306,4 +306,4 @@ def _object(row: GpuRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = ListKind("GPU", "node", FIELDS, GPUS, GROUPINGS, lambda row: row.row_state, _object)
+KIND: Final = ListKind("GPU", "node", FIELDS, GPUS, GROUPINGS, lambda row: row.row_state, _object, lambda row: row.name)

@@ -238,4 +238,4 @@ def _object(row: JobRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = ListKind("job", "age", FIELDS, JOBS, GROUPINGS, _row_state, _object)
+KIND: Final = ListKind("job", "age", FIELDS, JOBS, GROUPINGS, _row_state, _object, lambda row: row.name)

@@ -213,4 +213,4 @@ def _object(row: LogLine) -> dict[str, Any]:
             "launchers": [writer for writer in row.writers if isinstance(writer, str)], "text": row.raw}  # fmt: skip
 
 
-KIND: Final = ListKind("line", "who", FIELDS, LINES, (NONE,), lambda row: None, _object)
+KIND: Final = ListKind("line", "who", FIELDS, LINES, (NONE,), lambda row: None, _object, lambda row: row.raw)

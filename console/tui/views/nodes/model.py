@@ -190,4 +190,4 @@ def _object(row: NodeRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = ListKind("node", "node", FIELDS, NODES, GROUPINGS, _row_state, _object)
+KIND: Final = ListKind("node", "node", FIELDS, NODES, GROUPINGS, _row_state, _object, lambda row: row.summary.name)

@@ -13,7 +13,6 @@ from ....core.store import GpuKey
 from ....core.store.freshness import gpu_stale_ns
 from ....present.spans import Span
 from ....records import Finding
-from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import PageItem
 from ...models.export_table import ExportTable
@@ -49,8 +48,6 @@ from .panels import LEFT, RIGHT, event_lines, fill_columns, resource_lines, tren
 _PEERS_EVERY_NS = 1_000_000_000
 #: Cells. From this width on the title of the map shows all metrics of the GPU under the cursor.
 _ALL_FIGURES = 76
-#: Characters of a copied name in the message about it.
-_LONGEST_NAME = 40
 #: Cells. From here on the parts are in two columns.
 WIDE = 100
 #: Lines from which on findings and reasons are wrapped, not cut.
@@ -314,9 +311,7 @@ class OverviewView(View):
 
     def action_copy(self) -> None:
         """Copy the name of what is under the cursor."""
-        name = self._name_under_cursor()
-        if name:
-            self.console.clip.copy(name, clean(name)[:_LONGEST_NAME])
+        self.console.clip.copy_names([self._name_under_cursor()])
 
     def action_copy_row(self) -> None:
         """Copy the line under the cursor."""

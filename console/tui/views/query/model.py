@@ -108,6 +108,7 @@ class QueryResult:
             fields={name: _field(name, index) for index, name in enumerate(self.columns)},
             vocabulary=Vocabulary((), lambda entry: ()), groupings=(Grouping("none", None),),
             row_state=lambda row: None, as_object=lambda row: dict(zip(self.columns, row.values, strict=True)),
+            name=lambda row: "",
         )  # fmt: skip
 
 

@@ -177,8 +177,15 @@ def _object(row: RankListRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _name(row: RankListRow) -> str:
+    """What findings and commands call it: a rank, or a process that has no rank."""
+    if row.number is not None or row.rank is None:
+        return f"rank {row.number}"
+    return f"{row.rank.node} pid {row.rank.pid}"
+
+
 KIND: Final[ListKind[RankListRow]] = ListKind(
-    "rank", "rank", FIELDS, RANKS, GROUPINGS, _row_state, _object, row_note=lambda row: row.reason,
+    "rank", "rank", FIELDS, RANKS, GROUPINGS, _row_state, _object, _name, row_note=lambda row: row.reason,
 )  # fmt: skip
 
 # -- rows --------------------------------------------------------------------------------------------------------------
