@@ -129,7 +129,7 @@ def remove(file: str, names: str, as_json: bool) -> None:
 @click.option("--list", "only_list", is_flag=True, help="List cached wheels without fetching.")
 @json_option
 def bundle(wheels: Path | None, only_list: bool, as_json: bool) -> int:
-    """Fetch psutil and py-spy for x86_64 and aarch64 nodes into the local cache.
+    """Fetch py-spy for x86_64 and aarch64 nodes into the local cache.
 
     Not needed if console and nodes run Linux on the same architecture.
     """

@@ -38,8 +38,8 @@ def ps(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
 def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check each node and suggest fixes.
 
-    Checks: reachability, host key and login, Python, agent start, /proc visibility, ptrace, sudo, psutil, py-spy,
-    NVML, clock, cache folder, and buffer capacity.
+    Checks: reachability, host key and login, Python, agent start, /proc visibility, ptrace, sudo, py-spy, NVML,
+    clock, cache folder, and buffer capacity.
     """
     from ..monitor.doctor import examine, exit_code, to_json, to_text
 

@@ -74,8 +74,7 @@ class Fleet:
         self._adopted: set[str] = set()  # nodes whose lingering agent was requested
         self._liveness_timer = LivenessTimer(hub)
         self._login_limiter = LoginLimiter(config.ssh.max_connecting, lambda: self._liveness_timer.is_late)
-        self._binaries = Binaries()
-        self.staging = Staging(hub, self._binaries)
+        self.staging = Staging(hub, Binaries())
         self._sends_py_spy, self._jobs_only = sends_py_spy and not jobs_only, jobs_only
         self._prompt_user = prompt_user
         self._transports: dict[str, Transport] = {}
@@ -106,7 +105,7 @@ class Fleet:
             last_agent = self._crashed.agent_of(node.name)
         link = NodeLink(
             node, self._transport(_transport_of(node)), self.hub,
-            self._binaries, self.staging.send_now, _snapshot_period_ms(self.config), last_agent,
+            self.staging.send_now, _snapshot_period_ms(self.config), last_agent,
             gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock, liveness_timer=self._liveness_timer,
             via=self._gateway_of(node), jobs_only=self._jobs_only,
         )  # fmt: skip

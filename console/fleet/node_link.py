@@ -22,7 +22,7 @@ from ..transport.transport import Transport
 from . import quotas
 from .agent_connection import AgentConnection
 from .backoff import Backoff
-from .deploy import agent_payload, binaries
+from .deploy import agent_payload
 from .liveness_timer import LivenessTimer
 from .record_receiver import RecordReceiver
 from .rpc import Frame, Ping, Rpc, failure_of
@@ -55,7 +55,7 @@ class NodeLink:
     """
 
     def __init__(
-        self, node: NodeConfig, transport: Transport, hub: Hub, offered: binaries.Binaries,
+        self, node: NodeConfig, transport: Transport, hub: Hub,
         staging: Callable[[NodeLink, str], None], snapshot_period_ms: int = 0,
         last_agent: tuple[str, int] | None = None, *, gpu_clock: bool = False, jobs_only: bool = False,
         liveness_timer: LivenessTimer | None = None, via: Callable[[], str] = lambda: "",
@@ -69,7 +69,7 @@ class NodeLink:
         self._via = via
         self.arch = ""
         self.has_lzma = False  # whether its Python can unpack xz
-        self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
+        self._transport, self._hub, self._stage = transport, hub, staging
         self._console_id = hub.console_id  # identity for which a lingering agent waits
         self._snapshot_period_ms = snapshot_period_ms  # 0: none
         self._gpu_clock, self._jobs_only = gpu_clock, jobs_only
@@ -318,10 +318,9 @@ class NodeLink:
         self._hub.publish_own(Log(node=name, source="console", severity="warning", text=f"{name}: {text}"))
 
     def _start_frame(self) -> Frame:
-        offer = {} if self._jobs_only else {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
         agent, last_seq = self._receiver.agent, self._receiver.last_seq
         return agent_payload.start(
-            self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms, gpu_clock=self._gpu_clock,
+            self.node, self._console_id, agent, last_seq, self._snapshot_period_ms, gpu_clock=self._gpu_clock,
             jobs_only=self._jobs_only,
         )  # fmt: skip
 

@@ -26,7 +26,7 @@ Instant = Span
 class Missing(msgspec.Struct, frozen=True):
     """A capability that a node lacks: name, reason and remedy."""
 
-    name: str  # "psutil", "psi", "py-spy", …
+    name: str  # "cache", "py-spy", …
     text: str  # the reason
     try_: str = msgspec.field(name="try", default="")  # the remedy, or ""
 

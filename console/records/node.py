@@ -65,13 +65,13 @@ class Node(Record, tag="node", kw_only=True):
     pid: Count  # process id of the agent
     sample_interval_ms: Count  # configured sampling interval
     ptrace_scope: Count | None = None  # Yama; None if the kernel has no Yama
-    capabilities: tuple[str, ...] = ()  # available: "psutil", "psi", "simulate", …
+    capabilities: tuple[str, ...] = ()  # available: "psi", "cache", "simulate", …
     missing: tuple[Missing, ...] = ()  # what is not available on the node, with the reasons
     simulated: bool = False  # whether any data of this node is simulated
 
 
 class Host(DigestibleRecord, tag="host", kw_only=True):
-    """CPU, memory, pressure, disk and network of a node at one tick (psutil and /proc/pressure).
+    """CPU, memory, pressure, disk and network of a node at one tick (from /proc).
 
     Rates are since the previous tick, None at the first.
     """

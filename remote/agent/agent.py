@@ -14,7 +14,7 @@ from ..accelerators.devices import sysfs_gpus
 from ..clocks import stamps
 from ..nvml import call
 from ..proc.threads import Thread
-from ..samplers.base import Context, Unavailable
+from ..samplers.base import Context
 from ..samplers.capacity import CapacitySampler
 from ..samplers.clock import ServiceSampler
 from ..samplers.cost import CostSampler
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 #: Seconds the writer waits for the records of a tick, which several threads post, to send them in one write.
 GATHER_S = 0.02
-#: Seconds to wait for psutil before sampling starts without it.
-PSUTIL_S = 5.0
 #: Seconds between two checks that the agent's threads live.
 CHECK_S = 5.0
 #: Seconds of a pause without memory, and for the last records to be sent before the agent ends.
@@ -71,7 +69,7 @@ class Agent(object):
         self.linger_s = config.get("linger_s", 0)
         self._is_for_jobs = bool(config.get("jobs_only"))  # for a console that starts and reads jobs, and shows no more
         self.outbox = Outbox(config.get("buffer_bytes", 64 << 20), keep=self.linger_s > 0)
-        self.blobs = BinaryStore(place, importer, start.get("blobs", {}))
+        self.blobs = BinaryStore(place)
         self.ended = threading.Event()
         self.last_received = time.monotonic()  # when the console last sent a frame
         self.epoch = time.monotonic()  # origin of the tick grid
@@ -325,12 +323,7 @@ class Agent(object):
             self._fail("the samplers could not be started")
 
     def _start_samplers(self, samplers: "list[Sampler]") -> None:
-        """Send the `node` record and start the samplers, once psutil has arrived or failed."""
-        if not self._is_for_jobs:  # the rates that it gives need two samples
-            try:
-                self.context.psutil = self.blobs.import_psutil(PSUTIL_S)
-            except Unavailable as error:
-                self.miss("psutil", error.text, error.try_)
+        """Send the `node` record and start the samplers."""
         fields = node_fields(self)
         self.context.boot_id = fields["boot_id"]
         self.outbox.post([("node", fields)])

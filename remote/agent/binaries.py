@@ -1,4 +1,4 @@
-"""The binaries that the agent uses, psutil's extension and py-spy: from the cache, or sent by the console."""
+"""The binaries that the agent uses (py-spy): from the cache, or sent by the console."""
 
 import binascii
 import os
@@ -6,35 +6,28 @@ import threading
 import time
 import zlib
 
-from ..samplers.base import Unavailable
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ..samplers.base import Fields
     from .agent import Agent
-    from .bootstrap import BundleImporter
     from .cache import BlobWriter, Cache
 
-PSUTIL, PY_SPY = "psutil", "py-spy"
-_EXTENSION = "psutil._psutil_linux"
+PY_SPY = "py-spy"
 
 
 class BinaryStore(object):
-    """The binaries of this node by name. `offered` is {name: {arch: sha256}}: what the console can send."""
+    """The binaries of this node by name."""
 
-    def __init__(self, place: "Cache", importer: "BundleImporter", offered: "dict[str, dict[str, str]]") -> None:
+    def __init__(self, place: "Cache") -> None:
         self._place = place
-        self._importer = importer
         self._arch = os.uname().machine
         self._changed = threading.Condition()
         self._digests: dict[str, str | None] = {}
         self._paths: dict[str, str] = {}
         self._problems: dict[str, str] = {}  # name -> why it is not available
         self._incoming: dict[str, tuple[BlobWriter, Any]] = {}  # name -> (writer, inflater)
-        for name, by_arch in offered.items():
-            self.offer(name, by_arch)
 
     def offer(self, name: str, by_arch: "dict[str, str]") -> None:
         """Register an offer, {arch: sha256}, and check the cache; a failed binary may be sent again."""
@@ -113,20 +106,6 @@ class BinaryStore(object):
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     return
-
-    def import_psutil(self, timeout_s: float) -> "Any":
-        """The psutil module, its extension loaded from the blob. Raises Unavailable."""
-        self.wait(PSUTIL, timeout_s)
-        path = self.path(PSUTIL)
-        if path is None:
-            reason = self.problem(PSUTIL) or "psutil did not arrive within %g s" % timeout_s
-            raise Unavailable(reason, "gconsole bundle")
-        self._importer.extensions[_EXTENSION] = path
-        try:
-            import psutil
-        except Exception as error:  # noqa: BLE001 - another libc, a kernel that forbids it, a /proc it does not understand
-            raise Unavailable("psutil cannot be loaded: %s" % error)
-        return psutil
 
     def close(self) -> None:
         """Delete incomplete binaries."""

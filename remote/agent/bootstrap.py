@@ -28,13 +28,11 @@ class BundleImporter(object):
 
     `modules` maps a module's name to [digest of its source, its zlib'd source, is it a package].
     One of SELDOM has a fourth element, the names that are used of it, which are part of its digest.
-    `extensions` maps a module's name to the path of its shared object, for those that were sent as binaries.
     """
 
     def __init__(self, modules: "dict[str, Any] | None" = None) -> None:
         self.modules: dict[str, Any] = modules or {}
         self._dictionaries: dict[str, bytes] = {}  # by module: zlib's preset dictionary of its archive
-        self.extensions: dict[str, str] = {}
         self.code_dir: str | None = None
         self._compiling: int | None = None  # pid of the child that compiles SELDOM modules
 
@@ -95,10 +93,6 @@ class BundleImporter(object):
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "importlib.machinery.ModuleSpec | None":
         """importlib: the spec of a module of the bundle, or None."""
-        if name in self.extensions:
-            location = self.extensions[name]
-            loader = importlib.machinery.ExtensionFileLoader(name, location)
-            return importlib.util.spec_from_file_location(name, location, loader=loader)
         if name not in self.modules:
             return None
         return importlib.machinery.ModuleSpec(name, self, origin="gconsole bundle", is_package=self.modules[name][2])  # type: ignore[arg-type]

@@ -111,13 +111,6 @@ def _py_spy(agent: "Agent") -> "Result":
     return OK, "%s at %s" % (output, path), ""
 
 
-def _psutil(agent: "Agent") -> "Result":
-    if agent.context.psutil is None:
-        reasons = [missing["text"] for missing in agent.missing if missing["name"] == "psutil"]
-        return WARN, (reasons or ["absent"])[0], "some host metrics are missing; on the console: gconsole bundle"
-    return OK, agent.context.psutil.__version__, ""
-
-
 def _gpus(agent: "Agent") -> "Result":
     """What the GPU process reports: NVML is never called here, where a hang or a crash would end the exam.
 
@@ -217,7 +210,6 @@ CHECKS = [
     ("ptrace", _ptrace),
     ("rights", _rights),
     ("sudo", _sudo),
-    ("psutil", _psutil),
     ("py-spy", _py_spy),
     ("gpus", _gpus),
     ("clock", _clock),

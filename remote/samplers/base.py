@@ -29,7 +29,6 @@ class Context(object):
     """Environment of the samplers; one per run of the agent, shared by all.
 
     `proc` is the root of the proc file system, `sys` of sysfs, `dev` of the device files, `kmsg` the kernel log.
-    `psutil` is the module or None.
     `process_filter` is None, or (name, value) of the environment variable of the processes to report.
     """
 
@@ -39,14 +38,12 @@ class Context(object):
         self,
         interval_s: float = 1.0,
         proc: str = "/proc",
-        psutil: "Any" = None,
         process_filter: "tuple[str, str] | None" = None,
         simulate_gpus: int = 0,
         boot_id: str = "",
     ) -> None:
         self.interval_s = interval_s
         self.proc = proc
-        self.psutil = psutil
         self.process_filter = process_filter
         self.simulate_gpus = simulate_gpus
         self.boot_id = boot_id

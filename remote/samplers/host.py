@@ -6,9 +6,12 @@ import sys
 from ..proc.procfs import read_number, read_text
 from .base import Sampler
 
+#: Bytes of a sector in /proc/diskstats, whatever the disk has.
+_SECTOR = 512
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator
+    from typing import Iterator
 
     from ..agent.agent import Agent
     from .base import Context, Fact, Fields
@@ -50,8 +53,6 @@ def user_name(uid: int) -> "str | None":
 
 def _capabilities(agent: "Agent") -> "list[str]":
     capabilities = []
-    if agent.context.psutil is not None:
-        capabilities.append("psutil")
     if os.path.isdir("/proc/pressure"):
         capabilities.append("psi")
     if agent.context.simulate_gpus:
@@ -79,9 +80,9 @@ def _meminfo(proc: str) -> "dict[str, int]":
 
 
 class HostSampler(Sampler):
-    """One `host` record per tick: memory, load, uptime and pressure from /proc; CPU, disk and network from psutil.
+    """One `host` record per tick: memory, load, uptime, pressure, CPU, disk and network from /proc.
 
-    Values of psutil are None without it. Rates are since the previous tick, None at the first.
+    Rates are since the previous tick, None at the first.
     """
 
     name = "host"
@@ -90,7 +91,7 @@ class HostSampler(Sampler):
         super(HostSampler, self).__init__(context)
         self._rates = Rates()
         self._is_physical: dict[str, dict[str, bool]] = {}  # by the path in /sys: whether a name is a physical device
-        self._first = True
+        self._cpu_ticks: "list[int] | None" = None  # of all CPUs at the previous tick, by what they were spent on
 
     def tick(self, now: float) -> "Iterator[Fact]":
         """One `host` record."""
@@ -98,12 +99,11 @@ class HostSampler(Sampler):
         fields.update(self._pressure())
         fields["load_1m"] = self._first_number("loadavg")
         fields["uptime_s"] = self._first_number("uptime")
-        if self.context.psutil is not None:
-            fields.update(self._psutil_metrics(self.context.psutil, now))
+        fields["cpu_pct"] = self._busy_pct()
+        fields.update(self._throughput(now))
         snapshot = self.context.shared.get("processes")
         fields["processes"] = snapshot.total if snapshot is not None else None
         fields["unreadable"] = snapshot.unreadable if snapshot is not None else None
-        self._first = False
         yield "host", fields
 
     # -- from /proc --------------------------------------------------------------------------------------------------
@@ -137,25 +137,39 @@ class HostSampler(Sampler):
     def _read(self, name: str) -> str:
         return read_text("%s/%s" % (self.context.proc, name)) or ""  # PSI: EOPNOTSUPP if it is built in but off
 
-    # -- from psutil -------------------------------------------------------------------------------------------------
+    # -- counters ----------------------------------------------------------------------------------------------------
 
-    def _psutil_metrics(self, psutil: "Any", now: float) -> "Fields":
-        busy = _call(psutil.cpu_percent, None)  # since the previous call; the first value is meaningless
+    def _busy_pct(self) -> "float | None":
+        """Share of all CPUs' time since the previous tick in which they were not idle."""
+        words = self._read("stat").partition("\n")[0].split()
+        if words[:1] != ["cpu"] or len(words) < 6:
+            return None
+        # user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in user and nice, too
+        spent = [int(word) for word in words[1:9]]
+        before, self._cpu_ticks = self._cpu_ticks, spent
+        if before is None:
+            return None
+        # a processor that comes or goes, and iowait, let a counter go back (proc_stat(5))
+        elapsed = [max(0, now - then) for now, then in zip(spent, before)]  # noqa: B905 - Python 3.6
+        total = sum(elapsed)
+        return round(100.0 * (total - elapsed[3] - elapsed[4]) / total, 1) if total else 0.0
+
+    def _throughput(self, now: float) -> "dict[str, float | None]":
         counters = {}
-        for name, counter in self._physical(_call(psutil.disk_io_counters, True, False), "/sys/block/%s/device"):
-            counters[("disk_read_bytes_s", name)] = counter.read_bytes
-            counters[("disk_write_bytes_s", name)] = counter.write_bytes
-        for name, counter in self._physical(_call(psutil.net_io_counters, True, False), "/sys/class/net/%s/device"):
-            counters[("net_rx_bytes_s", name)] = counter.bytes_recv
-            counters[("net_tx_bytes_s", name)] = counter.bytes_sent
-        return dict(self._rates.since_last(now, counters), cpu_pct=None if self._first else busy)
+        for name, words in self._physical(_disks(self._read("diskstats")), "/sys/block/%s/device"):
+            counters[("disk_read_bytes_s", name)] = int(words[2]) * _SECTOR
+            counters[("disk_write_bytes_s", name)] = int(words[6]) * _SECTOR
+        for name, words in self._physical(_interfaces(self._read("net/dev")), "/sys/class/net/%s/device"):
+            counters[("net_rx_bytes_s", name)] = int(words[0])
+            counters[("net_tx_bytes_s", name)] = int(words[8])
+        return self._rates.since_last(now, counters)
 
-    def _physical(self, counters: "dict[str, Any] | None", device: str) -> "list[tuple[str, Any]]":
+    def _physical(self, counters: "dict[str, list[str]]", device: str) -> "list[tuple[str, list[str]]]":
         """(name, counter) of the physical devices; of all but loopback if there are none (in virtual machines).
 
         Bonds, bridges, partitions and device mappers count the bytes of the devices below them again.
         """
-        items = [item for item in (counters or {}).items() if item[0] != "lo"]
+        items = [item for item in counters.items() if item[0] != "lo"]
         before = self._is_physical.get(device, {})
         # those that exist now: the names of interfaces of containers are new each time
         now = {name: before[name] if name in before else os.path.exists(device % name) for name, _ in items}
@@ -182,12 +196,16 @@ class Rates(object):
         return rates
 
 
-def _call(metric: "Callable[..., Any]", *arguments: "Any") -> "Any":
-    """psutil's result, or None: it raises if /proc lacks a file (containers) or has an unknown line."""
-    try:
-        return metric(*arguments)
-    except (OSError, RuntimeError, ValueError, IndexError):
-        return None
+def _disks(text: str) -> "dict[str, list[str]]":
+    """By name, the counters of /proc/diskstats: the third is of sectors read, the seventh of sectors written."""
+    lines = [line.split() for line in text.splitlines()]
+    return {words[2]: words[3:] for words in lines if len(words) >= 14}
+
+
+def _interfaces(text: str) -> "dict[str, list[str]]":
+    """By name, the counters of /proc/net/dev: the first is of bytes received, the ninth of bytes sent."""
+    lines = [line.rpartition(":") for line in text.splitlines()[2:]]  # the name of an alias has a colon, too
+    return {name.strip(): words.split() for name, _, words in lines if len(words.split()) >= 16}
 
 
 def _difference(sizes: "dict[str, int]", total: str, free: str) -> "int | None":

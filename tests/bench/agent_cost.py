@@ -42,7 +42,7 @@ def measure(quick: bool) -> Outcome:
         rows,
         [
             f"one node of the rig, {GPUS} simulated GPUs, a real job of {RANKS} ranks, {others} sleeping processes; the"
-            " node's cache was empty: code was compiled, psutil and py-spy received by this very agent",
+            " node's cache was empty: code was compiled, py-spy received by this very agent",
             f"over {measured_s:g} s after {warm_up_s:g} s; CPU of all the agent's threads as the scheduler counts it,"
             " RSS is VmRSS at the end; 1 MB = 1,000,000 bytes",
         ],

@@ -130,7 +130,7 @@ class Fleet:
             yield self._ours(NodeState(node=head.node, state="ok"), BEGAN_NS)
             yield self._theirs(number, Node(hostname=head.node, boot_id=f"boot{number}", kernel="6.8", arch="x86_64",
                                             python="3.11.7", cpus=192, mem_total_bytes=2 << 40, uid=1000, pid=4242,
-                                            sample_interval_ms=1000, capabilities=("psutil", "nvml")),
+                                            sample_interval_ms=1000, capabilities=("nvml",)),
                                BEGAN_NS)  # fmt: skip
             for index, card in enumerate(cards):
                 yield self._theirs(number, GpuInfo(index=index, uuid=card.uuid, name="NVIDIA H100 80GB HBM3",

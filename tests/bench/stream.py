@@ -111,9 +111,8 @@ def record_agent() -> AgentOutput:
 
 async def _record_output(node: NodeConfig) -> bytes:
     recording, hub = _RecordingTransport(), Hub()
-    offered = Binaries()
-    staging = Staging(hub, offered)
-    link = NodeLink(node, recording, hub, offered, staging.send_now)
+    staging = Staging(hub, Binaries())
+    link = NodeLink(node, recording, hub, staging.send_now)
     link.start()
     try:
         await asyncio.sleep(LISTEN_S)

@@ -18,7 +18,6 @@ from gconsole.config.model import NodeConfig
 from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
-from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.node_link import NodeLink
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import Gap, Log
@@ -117,13 +116,13 @@ def replayed_share(
 async def _listen_to_all(
     agent_output: AgentOutput, nodes: int, warm_up_s: int, measured_s: int, *, has_findings: bool
 ) -> float:
-    hub, store, offered = Hub(), Store(HISTORY_BYTES), Binaries()
+    hub, store = Hub(), Store(HISTORY_BYTES)
     hub.subscribe(store.apply)
     evaluating = asyncio.create_task(_evaluate(FindingTracker(hub, HealthConfig()))) if has_findings else None
     replayed_agents = [ReplayedAgent(agent_output, time.time_ns()) for _ in range(nodes)]
     transports = [_LocalTransport(replayed) for replayed in replayed_agents]
     links = [
-        NodeLink(node, transport, hub, offered, lambda link, name: None)
+        NodeLink(node, transport, hub, lambda link, name: None)
         for node, transport in zip(load(f"node[1-{nodes}]").nodes, transports, strict=True)
     ]
     ready = _all_ok(hub, links)

@@ -115,7 +115,7 @@ def test_doctor_checks_every_node_and_groups_equal_results(rig: Rig, tmp_path: P
     run = gconsole("doctor", hosts)
     assert run.status == 0, run.stdout + run.stderr
     for check in (
-        "reach", "python", "proc", "ptrace", "rights", "sudo", "psutil", "py-spy", "gpus", "clock", "cache", "buffer",
+        "reach", "python", "proc", "ptrace", "rights", "sudo", "py-spy", "gpus", "clock", "cache", "buffer",
     ):  # fmt: skip
         assert f"\n{check}" in "\n" + run.stdout
     assert "node[1-4]" in run.stdout

@@ -159,5 +159,5 @@ def stop_py_spy(node: Node) -> Iterator[Path]:
 
 
 def _py_spy(node: Node) -> str:
-    """Its path in the cache of the node's agents; it is larger than psutil's extension."""
+    """Its path in the cache of the node's agents: the largest file there."""
     return node.output(["sh", "-c", "ls -S /var/tmp/gconsole-*/blob/* | head -1"]).strip()

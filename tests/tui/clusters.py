@@ -100,7 +100,7 @@ def busy_cluster(before: FakeCluster | None = None) -> FakeCluster:
         Node(
             node="node018", hostname="pod-a-18.example.org", boot_id="0b9c7d42", kernel="5.15.0-107-generic",
             arch="x86_64", python="3.10.12", os="Ubuntu 22.04.4 LTS", cpus=192, mem_total_bytes=2015 << 30, uid=1000,
-            user="ops", pid=4711, sample_interval_ms=1000, ptrace_scope=1, capabilities=("psutil", "psi", "gpu"),
+            user="ops", pid=4711, sample_interval_ms=1000, ptrace_scope=1, capabilities=("psi", "gpu"),
             missing=(Missing("py-spy", "ptrace is restricted to descendants", "sysctl kernel.yama.ptrace_scope=0"),),
         ),
         Host(

@@ -39,7 +39,7 @@ class Agent:
             '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
         )
         node = load(str(hosts)).nodes[0]
-        self._start = agent_payload.start(node, CONSOLE, "", 0, {}, 1000)
+        self._start = agent_payload.start(node, CONSOLE, "", 0, 1000)
         self.path = folder / "cache" / "run" / cache_users.socket_name(CONSOLE)
         self.id, self.seq = "", 0
         command = agent_payload.command(node.agent.python, node.agent.run_as)

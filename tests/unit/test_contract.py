@@ -122,10 +122,10 @@ async def listen(python: str) -> tuple[Tap, list[Record], int]:
         agent=AgentConfig(python=python, ephemeral=True, simulate_gpus=2, sample_interval_ms=100, cpu_budget_pct=100.0),
         watch=WatchConfig(locals=("step", "loss"), every_s=1.0),
     )  # fmt: skip
-    hub, tap, binaries_, records = Hub(), Tap(), Binaries(), []
+    hub, tap, records = Hub(), Tap(), []
     hub.subscribe(records.extend)
-    staging = Staging(hub, binaries_)
-    link = NodeLink(node, tap, hub, binaries_, staging.send_now, snapshot_period_ms=50, gpu_clock=True)
+    staging = Staging(hub, Binaries())
+    link = NodeLink(node, tap, hub, staging.send_now, snapshot_period_ms=50, gpu_clock=True)
     with a_rank(token) as rank:
         link.start()
         try:

@@ -1,4 +1,4 @@
-"""The payload of the agent: its modules, psutil's Python part and pynvml.
+"""The payload of the agent: its modules and pynvml.
 
 Every start sends the preamble, which opens the node's cache folder; the archive is sent where that lacks it.
 """
@@ -60,7 +60,6 @@ _DOCSTRING = re.compile(rb':\n( +)"""[^"\\]*(?:"(?!"")[^"\\]*)*"""$', re.MULTILI
 _COMMENT = re.compile(rb"^ *#(?::| --) .*$", re.MULTILINE)
 #: A comment behind a statement; one with a quotation mark might be the end of a text.
 _REMARK = re.compile(rb"  # (?<=\S  # )[^\n\"']*$", re.MULTILINE)
-_PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 #: Modules that find the others in the cache folder, or request them.
 _FIRST = (_AGENT, f"{_AGENT}.agent", f"{_AGENT}.agent.cache", f"{_AGENT}.agent.start_agent")
 #: All modules of a task of a step; it sends no request, because the bytes of the answer would reach all tasks.
@@ -100,7 +99,6 @@ def build() -> Payload:
 @cache
 def _built() -> Payload:
     modules = dict(_modules(_AGENT))
-    modules.update(_modules("psutil", only=_PSUTIL_MODULES))
     modules["pynvml"] = _pruned_module("pynvml", _NVML_NAME)
     first = {name: modules.pop(name) for name in _FIRST}
     archive = pack(modules)
@@ -157,17 +155,14 @@ def pack(modules: Mapping[str, Module]) -> bytes:
     return b"".join([b"%d\n" % len(packed_index), packed_index, *parts])
 
 
-def _modules(package: str, only: tuple[str, ...] = ()) -> Iterator[tuple[str, Module]]:
+def _modules(package: str) -> Iterator[tuple[str, Module]]:
     """The name and the module of each file of a package."""
     root = _package_dir(package)
-    strip = stripped_source if package == _AGENT else _without_docstrings
     for path in sorted(root.rglob("*.py")):
         parts = [package, *path.relative_to(root).with_suffix("").parts]
         is_package = parts[-1] == "__init__"
-        if only and path.stem not in only:
-            continue
         name = ".".join(parts[:-1] if is_package else parts)
-        yield name, Module(strip(path.read_bytes()), is_package)
+        yield name, Module(stripped_source(path.read_bytes()), is_package)
 
 
 def stripped_source(source: bytes) -> bytes:
@@ -214,13 +209,13 @@ _SETTINGS = (
 
 
 def start(
-    node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapping[str, Any], snapshot_period_ms: int = 0,
+    node: NodeConfig, console_id: str, agent: str, after: int, snapshot_period_ms: int = 0,
     *, gpu_clock: bool = False, jobs_only: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The start frame: identities, the last record received from the node's earlier `agent` (`after`), settings.
 
-    `blobs` offers binaries by name and digest; the agent requests those it lacks. `snapshot_period_ms`: period of clock
-    snapshots, 0: none; `gpu_clock`: include GPU timers; `jobs_only`: sample only what the plan of a job needs.
+    `snapshot_period_ms`: period of clock snapshots, 0: none; `gpu_clock`: include GPU timers;
+    `jobs_only`: sample only what the plan of a job needs.
     """
     return {
         "protocol": list(PROTOCOL),
@@ -229,7 +224,6 @@ def start(
         "bundle": build().digest,
         "agent": agent,
         "after": after,
-        "blobs": dict(blobs),
         "config": {
             **{name: getattr(node.agent, name) for name in _SETTINGS},
             "process_filter": node.process_filter,

@@ -1,4 +1,4 @@
-"""Binaries that nodes may need, per architecture: psutil's extension and py-spy.
+"""Binaries that nodes may need, per architecture: py-spy.
 
 From this installation for its own architecture; for others from wheels in the console's cache (`gconsole bundle`
 fetches them, also for sites without internet).
@@ -26,10 +26,10 @@ import platformdirs
 
 from ...text.atomic_files import make_folder, write_atomically
 
-PSUTIL, PY_SPY = "psutil", "py-spy"
+PY_SPY = "py-spy"
 #: Architectures of nodes, as `uname -m` names them.
 ARCHES = ("x86_64", "aarch64")
-_INSIDE_WHEEL = {PSUTIL: "psutil/_psutil_linux.abi3.so", PY_SPY: "/py-spy"}
+_INSIDE_WHEEL = {PY_SPY: "/py-spy"}
 
 
 def wheel_dir() -> Path:
@@ -39,8 +39,6 @@ def wheel_dir() -> Path:
 
 #: SHA-256 of the binaries in the wheels of this release, by name, version and architecture.
 _PINNED: Final = {
-    (PSUTIL, "7.2.2", "x86_64"): "8085c743a77f6059be6d18d54317ccce2e715425bb5f15aa8835770463d6b9fd",
-    (PSUTIL, "7.2.2", "aarch64"): "463d351dd4b4d93957d30a7b645dd0bccd09276fd5d26c0ebd8c10e5088ba1a3",
     (PY_SPY, "0.4.3", "x86_64"): "a41205d4925beafd108e1ace85e66c0a1a7adbfcbebcd4441f07848b608886c0",
     (PY_SPY, "0.4.3", "aarch64"): "ad6e22882e8dcaced4f0a76fef10d372645cc7b94c48a289ebe1bedb754774ed",
 }
@@ -136,7 +134,7 @@ def _installed() -> list[Binary]:
     if sys.platform != "linux" or arch not in ARCHES:
         return []
     binaries = []
-    for name in (PSUTIL, PY_SPY):
+    for name in (PY_SPY,):
         try:
             files = importlib.metadata.files(name) or []
         except importlib.metadata.PackageNotFoundError:
@@ -151,7 +149,7 @@ def _installed() -> list[Binary]:
 def _from_wheels(folder: Path) -> list[Binary]:
     """Binaries in cached wheels of the installed versions."""
     binaries = []
-    for name in (PSUTIL, PY_SPY):
+    for name in (PY_SPY,):
         for arch in ARCHES:
             binaries += [Binary(name, arch, path) for path in wheels(folder, name, arch)]
     return binaries
@@ -177,7 +175,7 @@ def fill(source: Path | None) -> None:
     folder = wheel_dir()
     make_folder(folder)
     for arch in ARCHES:
-        for name in (PSUTIL, PY_SPY):
+        for name in (PY_SPY,):
             if not any(_is_whole(Binary(name, arch, path)) for path in wheels(folder, name, arch)):
                 _fetch(name, arch, folder, source)
 
@@ -201,7 +199,7 @@ class CachedBinary(msgspec.Struct, frozen=True):
 def cached() -> tuple[CachedBinary, ...]:
     """Every binary that nodes may need, whether it is here or not."""
     binaries = Binaries()
-    return tuple(_cached(name, arch, binaries.get(name, arch)) for name in (PSUTIL, PY_SPY) for arch in ARCHES)
+    return tuple(_cached(name, arch, binaries.get(name, arch)) for name in (PY_SPY,) for arch in ARCHES)
 
 
 def _cached(name: str, arch: str, binary: Binary | None) -> CachedBinary:

@@ -39,7 +39,7 @@ class GatewayLaunch:
         self._agent = msgspec.structs.replace(agent, run_as="self", linger_s=0)
         self.command = agent_payload.command(self._agent.python)
         host = msgspec.structs.replace(host, agent=self._agent)
-        start = {**agent_payload.start(host, console_id, "", 0, {}), "verb": "gateway"}
+        start = {**agent_payload.start(host, console_id, "", 0), "verb": "gateway"}
         self.first = self._payload.preamble + msgspec.json.encode({"start": start}) + b"\n"
 
     def reply(self, line: bytes) -> bytes | None:

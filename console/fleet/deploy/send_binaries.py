@@ -1,4 +1,4 @@
-"""Sends binaries to nodes: psutil at once, py-spy in the background after the first sample."""
+"""Sends binaries to nodes: py-spy, in the background after the first sample."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class StepLaunch:
         self._agent = msgspec.structs.replace(agent, run_as="self", linger_s=0, python=node.agent.python)
         self.command = agent_payload.command(self._agent.python)
         host = msgspec.structs.replace(node, agent=self._agent)
-        start = {**agent_payload.start(host, console_id, "", 0, {}), "verb": "step"}
+        start = {**agent_payload.start(host, console_id, "", 0), "verb": "step"}
         self.first = agent_payload.step_preamble() + msgspec.json.encode({"start": start}) + b"\n"
 
     def greeting(self) -> TaskGreeting:

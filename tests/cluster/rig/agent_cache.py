@@ -1,4 +1,4 @@
-"""A warm cache of the agent on a node: its modules, compiled code, psutil's extension and py-spy.
+"""A warm cache of the agent on a node: its modules, compiled code and py-spy.
 
 Compiling and uploading these costs a new node 0.5 s of CPU time. Nodes of a rig start with a warm cache, unless the
 test is about a node's first start (`Rig(is_first_start=True)`).
@@ -34,7 +34,7 @@ for name in SELDOM:
 def folder() -> Path:
     """The cache for the nodes' default Python, created by the first process that needs it; keyed by its contents."""
     from gconsole.fleet.deploy import agent_payload
-    from gconsole.fleet.deploy.binaries import PSUTIL, PY_SPY, Binaries
+    from gconsole.fleet.deploy.binaries import PY_SPY, Binaries
 
     python = pythons.own_python()
     version = os.path.realpath(python).replace("/", "_")
@@ -51,13 +51,11 @@ def folder() -> Path:
     archive = draft / "blob" / f"payload-{built.archive_digest}"
     archive.write_bytes(built.archive)
     archive.chmod(0o600)
-    binaries = Binaries()
-    for name in (PSUTIL, PY_SPY):
-        binary = binaries.get(name, os.uname().machine)
-        if binary is not None:
-            blob = draft / "blob" / binary.digest
-            blob.write_bytes(binary.content)
-            blob.chmod(0o700)
+    binary = Binaries().get(PY_SPY, os.uname().machine)
+    if binary is not None:
+        blob = draft / "blob" / binary.digest
+        blob.write_bytes(binary.content)
+        blob.chmod(0o700)
     try:
         draft.rename(place)
     except OSError:  # another process was first

@@ -18,9 +18,8 @@ import pytest
 
 from gconsole.fleet.deploy import binaries
 from gconsole.fleet.deploy.binaries import Binary, UnreadableBinary
-from gconsole_remote.agent.binaries import PSUTIL, PY_SPY, BinaryStore
+from gconsole_remote.agent.binaries import PY_SPY, BinaryStore
 from gconsole_remote.agent.cache import BlobWriter, Cache
-from gconsole_remote.samplers.base import Unavailable
 
 ARCH = os.uname().machine
 CONTENT = os.urandom(3000) + b"\0" * 50_000
@@ -37,17 +36,12 @@ class Agent:
         self.missing.append((name, text))
 
 
-class Importer:
-    """Records the path of psutil's extension."""
-
-    def __init__(self) -> None:
-        self.extensions: dict[str, str] = {}
-
-
 def blobs(tmp_path: Path, **offered: str) -> BinaryStore:
     """BinaryStore of an agent; each binary in `offered` is built for this machine."""
-    offers = {name.replace("_", "-"): {ARCH: digest} for name, digest in offered.items()}
-    return BinaryStore(Cache(str(tmp_path / "cache")), Importer(), offers)
+    held = BinaryStore(Cache(str(tmp_path / "cache")))
+    for name, digest in offered.items():
+        held.offer(name.replace("_", "-"), {ARCH: digest})
+    return held
 
 
 def frames(content: bytes = CONTENT, encoding: str = "zlib", piece: int = 1000, name: str = PY_SPY) -> list[dict]:
@@ -190,26 +184,19 @@ def test_binary_that_was_not_offered_is_ignored(tmp_path):
 
 
 def test_missing_binary_for_this_architecture_is_reported_with_a_remedy(tmp_path):
-    held = BinaryStore(Cache(str(tmp_path / "cache")), Importer(), {PY_SPY: {"riscv64": DIGEST}})
+    held = BinaryStore(Cache(str(tmp_path / "cache")))
+    held.offer(PY_SPY, {"riscv64": DIGEST})
 
     assert held.wanted() == []
     assert f"no py-spy for {ARCH}" in held.problem(PY_SPY) and "gconsole bundle" in held.problem(PY_SPY)
 
 
-def test_problem_sent_instead_of_a_binary_makes_psutil_unavailable(tmp_path):
-    held = blobs(tmp_path, psutil=DIGEST)
+def test_problem_sent_instead_of_a_binary_makes_it_unavailable(tmp_path):
+    held = blobs(tmp_path, py_spy=DIGEST)
 
-    send(held, [{"blob": PSUTIL, "problem": "its wheel is broken"}])
+    send(held, [{"blob": PY_SPY, "problem": "its wheel is broken"}])
 
-    with pytest.raises(Unavailable, match="its wheel is broken"):
-        held.import_psutil(30.0)
-
-
-def test_psutil_that_does_not_come_in_time_is_unavailable(tmp_path):
-    held = blobs(tmp_path, psutil=DIGEST)
-
-    with pytest.raises(Unavailable, match="did not arrive"):
-        held.import_psutil(0.01)
+    assert (held.path(PY_SPY), held.problem(PY_SPY), held.wanted()) == (None, "its wheel is broken", [])
 
 
 def test_waiting_thread_wakes_when_the_binary_arrives(tmp_path):
@@ -250,13 +237,13 @@ def test_installed_script_is_not_sent_as_a_program(tmp_path):
 
 
 def test_checksums_of_the_required_versions_are_part_of_the_release():
-    required = {name: importlib.metadata.version(name) for name in (PSUTIL, PY_SPY)}
+    required = {name: importlib.metadata.version(name) for name in (PY_SPY,)}
     assert set(binaries._PINNED) == {
         (name, version, arch) for name, version in required.items() for arch in binaries.ARCHES
     }
 
 
 def test_installed_wheel_has_the_program_of_the_release():
-    versions = {name: importlib.metadata.version(name) for name in (PSUTIL, PY_SPY)}
+    versions = {name: importlib.metadata.version(name) for name in (PY_SPY,)}
     installed = {(binary.name, binary.arch): binary.digest for binary in binaries._installed()}
     assert installed == {(name, ARCH): binaries._PINNED[name, version, ARCH] for name, version in versions.items()}

@@ -14,7 +14,6 @@ import pytest
 from gconsole.config.model import NodeConfig
 from gconsole.core.bus import Hub, log_records
 from gconsole.fleet.agent_connection import AgentConnection
-from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.node_link import NodeLink
 from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.fleet.rpc import Rpc
@@ -49,7 +48,7 @@ async def _states_after(error: Exception) -> list[NodeState]:
     hub.subscribe(states.extend)
     hub.subscribe(log_records)
     staging: Callable[[NodeLink, str], None] = lambda link, name: None  # noqa: E731
-    link = NodeLink(NodeConfig(name="node1"), cast(Any, _FailingTransport(error)), hub, Binaries(), staging)
+    link = NodeLink(NodeConfig(name="node1"), cast(Any, _FailingTransport(error)), hub, staging)
     link.start()
     with contextlib.suppress(errors.FleetError):
         await link.wait_for_sample()
@@ -73,7 +72,7 @@ class _GreetingTransport:
 
 async def test_node_whose_hello_comes_with_its_first_tick_is_connected_at_once() -> None:
     hub, states = Hub(), []
-    link = NodeLink(NodeConfig(name="node1"), cast(Any, _GreetingTransport()), hub, Binaries(), lambda link, name: None)
+    link = NodeLink(NodeConfig(name="node1"), cast(Any, _GreetingTransport()), hub, lambda link, name: None)
 
     def follow(records: Any) -> None:  # as the fleet does
         states.extend(record.state for record in records if isinstance(record, NodeState))
@@ -89,7 +88,7 @@ async def test_node_whose_hello_comes_with_its_first_tick_is_connected_at_once()
 
 async def test_request_to_a_node_that_has_just_connected_waits_for_its_first_reply() -> None:
     hub, connected = Hub(), asyncio.Event()
-    link = NodeLink(NodeConfig(name="node1"), cast(Any, _GreetingTransport()), hub, Binaries(), lambda link, name: None)
+    link = NodeLink(NodeConfig(name="node1"), cast(Any, _GreetingTransport()), hub, lambda link, name: None)
     hub.subscribe(lambda records: connected.set() if link.state == "ok" else None)
     link.start()
     await connected.wait()

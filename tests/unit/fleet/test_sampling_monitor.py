@@ -12,7 +12,6 @@ import pytest
 
 from gconsole.config.model import NodeConfig
 from gconsole.core.bus import Hub
-from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.node_link import NodeLink
 from gconsole.fleet.sampling_monitor import FIRST_TICK_S, LATE_INTERVALS, LATE_S, SamplingMonitor
 from gconsole.records import AgentCost, NodeState
@@ -110,7 +109,7 @@ class _PartlyDead:
 async def test_node_whose_agent_no_longer_samples_is_lost_and_its_agent_is_stopped() -> None:
     hub, lost, received = Hub(), asyncio.get_running_loop().create_future(), list[dict[str, Any]]()
     staging: Callable[[NodeLink, str], None] = lambda link, name: None  # noqa: E731
-    link = NodeLink(NodeConfig(name="node1"), cast(Any, _PartlyDead(received)), hub, Binaries(), staging)
+    link = NodeLink(NodeConfig(name="node1"), cast(Any, _PartlyDead(received)), hub, staging)
 
     def follow(records: Any) -> None:
         for record in records:

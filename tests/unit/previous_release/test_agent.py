@@ -63,7 +63,7 @@ def start_agent(
 
     `archive` is what a node without a cache requests from a current release.
     """
-    start = agent_payload.start(node, CONSOLE, agent, after, {}, 1000)
+    start = agent_payload.start(node, CONSOLE, agent, after, 1000)
     start["bundle"] = preamble.split()[1].decode()
     command = agent_payload.command(node.agent.python, node.agent.run_as)
     pipe = subprocess.PIPE

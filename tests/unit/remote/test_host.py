@@ -1,6 +1,4 @@
-"""Host metrics from /proc alone and with psutil."""
-
-from types import SimpleNamespace
+"""Host metrics from /proc."""
 
 import pytest
 from fake_proc import check
@@ -11,21 +9,16 @@ from gconsole_remote.samplers.host import HostSampler, Rates
 MEMINFO = "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n"
 
 
-class FakePsutil:
-    """Fake psutil counters."""
-
-    def __init__(self):
-        self.read = self.received = 0
-
-    def cpu_percent(self, interval):
-        return 42.0
-
-    def disk_io_counters(self, perdisk, nowrap):
-        return {"gconsole-no-such-disk": SimpleNamespace(read_bytes=self.read, write_bytes=0)}
-
-    def net_io_counters(self, pernic, nowrap):
-        return {"lo": SimpleNamespace(bytes_recv=10**9, bytes_sent=10**9),
-                "gconsole-eth9": SimpleNamespace(bytes_recv=self.received, bytes_sent=0)}  # fmt: skip
+def count(root, read_sectors, received, cpu="cpu 100 0 50 800 50 0 0 0 0 0"):
+    """Write the counters of /proc."""
+    (root / "stat").write_text(f"{cpu}\ncpu0 1 1 1 1\n")
+    (root / "diskstats").write_text(f"   8  0 gconsole-no-such-disk 1 2 {read_sectors} 4 5 6 0 8 9 10 11 0 0 0 0 0 0\n")
+    (root / "net").mkdir(exist_ok=True)
+    (root / "net" / "dev").write_text(
+        "Inter-|   Receive                            |  Transmit\n face |bytes    packets\n"
+        f"    lo: {10 * received} 1 0 0 0 0 0 0 {10 * received} 1 0 0 0 0 0 0\n"
+        f"gconsole-eth9:{received} 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0\n"
+    )
 
 
 @pytest.fixture
@@ -44,7 +37,7 @@ def tick(sampler, now):
     return check(kind, fields)
 
 
-def test_without_psutil_only_metrics_from_proc_are_reported(root):
+def test_figures_whose_file_is_missing_are_unknown(root):
     host = tick(HostSampler(Context(proc=str(root))), 1.0)
 
     assert (host.mem_used_bytes, host.mem_available_bytes, host.swap_used_bytes) == (600 << 10, 400 << 10, 30 << 10)
@@ -61,29 +54,37 @@ def test_cpu_stall_is_unknown_on_a_kernel_without_pressure_files(root):
 
 
 def test_rates_need_two_ticks_and_exclude_loopback_traffic(root):
-    psutil = FakePsutil()
-    sampler = HostSampler(Context(proc=str(root), psutil=psutil))
+    sampler = HostSampler(Context(proc=str(root)))
 
+    count(root, 0, 0)
     first = tick(sampler, 10.0)
-    psutil.read, psutil.received = 4000, 600
+    count(root, 8, 600, cpu="cpu 130 4 58 850 58 0 0 0 20 1")
     second = tick(sampler, 12.0)
 
     assert (first.cpu_pct, first.disk_read_bytes_s, first.net_rx_bytes_s) == (None, None, None)
-    assert (second.cpu_pct, second.disk_read_bytes_s, second.net_rx_bytes_s) == (42.0, 2000.0, 300.0)
+    assert (second.cpu_pct, second.disk_read_bytes_s, second.net_rx_bytes_s) == (42.0, 2048.0, 300.0)
 
 
-def test_failing_psutil_counter_leaves_other_metrics_intact(root):
-    def broken(*_):
-        raise RuntimeError("no /proc/diskstats here")
-
-    psutil = FakePsutil()
-    psutil.disk_io_counters = broken
-    sampler = HostSampler(Context(proc=str(root), psutil=psutil))
+def test_processor_that_is_switched_off_makes_no_share_negative(root):
+    sampler = HostSampler(Context(proc=str(root)))
+    count(root, 0, 0)
     tick(sampler, 10.0)
 
-    host = tick(sampler, 11.0)
+    count(root, 0, 0, cpu="cpu 60 0 60 810 40 0 0 0 0 0")
 
-    assert (host.disk_read_bytes_s, host.net_rx_bytes_s, host.cpu_pct) == (None, 0.0, 42.0)
+    assert tick(sampler, 11.0).cpu_pct == 50.0
+
+
+@pytest.mark.parametrize("text", ["", "cpu\n", "an unknown line\n"])
+def test_counters_that_cannot_be_read_leave_other_metrics_intact(root, text):
+    sampler = HostSampler(Context(proc=str(root)))
+    for now in (10.0, 11.0):
+        count(root, 0, 0)
+        (root / "diskstats").write_text(text)
+        (root / "stat").write_text(text)
+        host = tick(sampler, now)
+
+    assert (host.disk_read_bytes_s, host.net_rx_bytes_s, host.cpu_pct) == (None, 0.0, None)
 
 
 def test_counter_reset_produces_no_rate():
@@ -94,12 +95,20 @@ def test_counter_reset_produces_no_rate():
     assert rates.since_last(3.0, {("rx", "eth0"): 5}) == {"rx": None}
 
 
-def test_real_psutil_values_of_this_machine_are_plausible():
+def test_counters_of_this_machine_are_those_of_psutil(monkeypatch):
     psutil = pytest.importorskip("psutil")
-    sampler = HostSampler(Context(psutil=psutil))
+    sampler = HostSampler(Context())
     tick(sampler, 1.0)
+    seen = {}
+    monkeypatch.setattr(sampler._rates, "since_last", lambda now, counters: seen.update(counters) or {})
 
+    before = psutil.net_io_counters(pernic=True, nowrap=False), psutil.disk_io_counters(perdisk=True, nowrap=False)
     host = tick(sampler, 2.0)
+    after = psutil.net_io_counters(pernic=True, nowrap=False), psutil.disk_io_counters(perdisk=True, nowrap=False)
 
+    fields = {"net_rx_bytes_s": (0, "bytes_recv"), "net_tx_bytes_s": (0, "bytes_sent"),
+              "disk_read_bytes_s": (1, "read_bytes"), "disk_write_bytes_s": (1, "write_bytes")}  # fmt: skip
+    for (metric, name), value in seen.items():
+        source, field = fields[metric]
+        assert getattr(before[source][name], field) <= value <= getattr(after[source][name], field), (metric, name)
     assert 0.0 <= host.cpu_pct <= 100.0
-    assert host.net_rx_bytes_s is None or host.net_rx_bytes_s >= 0.0
