@@ -62,11 +62,12 @@ def clean(target: str, overrides: tuple[str, ...], force: bool, as_json: bool) -
     from ..fleet.fleet import gateways_of
     from ..monitor.doctor import clean_exit_code, clean_json, clean_text
 
-    config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))
-    replies = _survey(config, "clean", {"force": force}, "cleaned")
-    gateways = gateways_of(config)  # last: the nodes are reached through them
-    if gateways is not None:
-        replies += _survey(gateways, "clean", {"force": force}, "gateways cleaned")
+    config = load_target(
+        target, (*overrides, "ssh.record_on=", "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0")
+    )
+    gateways = gateways_of(config)  # first: one that keeps records would start agents on its nodes again
+    of_gateways = _survey(gateways, "clean", {"force": force}, "gateways cleaned") if gateways is not None else []
+    replies = [*_survey(config, "clean", {"force": force}, "cleaned"), *of_gateways]
     print_text(clean_json(replies) if as_json else clean_text(replies), is_document=as_json)
     return clean_exit_code(replies)
 

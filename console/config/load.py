@@ -206,8 +206,25 @@ def _check_gateway(settings: Mapping[str, Setting]) -> None:
         raise ConfigError(str(command.origin), command.key, f"cannot be split into words: {error}") from None
     if "{node}" in words[0]:
         raise ConfigError(str(command.origin), command.key, "the program must not depend on {node}")
+    _check_record_on(settings)
     if gateway.value is not None and settings["ssh.transport"].value == LOCAL:
         raise ConfigError(str(gateway.origin), gateway.key, 'not possible with transport = "local"')
+
+
+def _check_record_on(settings: Mapping[str, Setting]) -> None:
+    """Raise ConfigError for a `record_on` that is not the only gateway, or whose agents would not outlive a loss."""
+    record_on = settings["ssh.record_on"]
+    if not record_on.value:
+        return
+    if record_on.value != settings["ssh.gateway"].value:
+        text = "must be the same host as ssh.gateway, which must be one host"
+    elif not settings["agent.linger_s"].value:
+        text = "needs [agent] linger_s, at least 30: agents must outlive the change from one connection to the next"
+    elif settings["agent.ephemeral"].value:
+        text = "needs a cache folder: not possible with agent.ephemeral"
+    else:
+        return
+    raise ConfigError(str(record_on.origin), record_on.key, text)
 
 
 def _nodes(entry: Entry, settings: Mapping[str, Setting], forced: Mapping[str, Setting]) -> list[NodeConfig]:

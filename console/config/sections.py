@@ -11,36 +11,12 @@ import msgspec
 from msgspec import Meta
 
 from ..text.timespec import DURATION_PATTERN
-
-#: A host in an ssh command: never empty, never beginning with "-" (it would be parsed as an option).
-HOST_PATTERN = r"^[A-Za-z0-9_:][A-Za-z0-9_.:%-]*\Z"
-USER_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\Z"
-_HOP = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
+from .host_types import Gateway, GatewayCommand, Gateways, Host, Jump, User
 
 # Patterns end in `\Z`: `$` also matches before a final newline.
 # `extra` keys: "form": description of the pattern; "path": a path on the console's machine, `~` and relative paths
 # are resolved.
 LocalPath = Annotated[str, Meta(pattern=r"^[^\x00-\x1f]+\Z", extra={"form": "a path", "path": True})]
-Host = Annotated[str, Meta(pattern=HOST_PATTERN, extra={"form": "a host name or an address"})]
-User = Annotated[str, Meta(pattern=USER_PATTERN, extra={"form": "a user name"})]
-Jump = Annotated[
-    str, Meta(pattern=rf"^{_HOP}(?:,{_HOP})*\Z", extra={"form": "[user@]host[:port], several separated by commas"})
-]
-#: Checked as a node set when the configuration is loaded.
-Gateways = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9_@][A-Za-z0-9_.,:@\[\]-]*\Z",
-        extra={"form": "names of hosts: login1, login[1-4], user@login1:port"},
-    ),
-]
-GatewayCommand = Annotated[
-    str,
-    Meta(
-        pattern=r"^[^\s\x00-\x1f{-][^\x00-\x1f]*\{node\}[^\x00-\x1f]*\Z",
-        extra={"form": "a command that contains {node}"},
-    ),
-]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Command = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f-][^\x00-\x1f]*\Z", extra={"form": "a command"})]
 #: As LocalPath, and "" for none.
@@ -139,6 +115,16 @@ class SshConfig(Section, frozen=True):
         GatewayCommand,
         _about("command on the gateway that runs a command on {node}: ssh, rsh, or srun --nodelist={node}"),
     ] = "ssh {node}"
+    record_on: Annotated[
+        Gateway,
+        _about('the gateway that goes on without a console and keeps what its nodes send, for the next one; "": none'),
+    ] = ""
+    record_for_s: Annotated[
+        float, _about("how long the gateway goes on without a console, seconds", ge=10, le=604_800)
+    ] = 43_200.0
+    record_mib: Annotated[
+        int, _about("disk space on the gateway for all its nodes, MiB; each has its share", ge=16, le=1 << 20)
+    ] = 1024
     port: Annotated[Port | None, _about("TCP port of the nodes' SSH server", example=22)] = None
     transport: Annotated[
         Literal["asyncssh", "openssh", "local"],

@@ -229,6 +229,8 @@ class AgentConnection:
                 self.sampling.on_pong(mono)
             case {"gap": [int(first), int(last)]} if self._receiver.skip(first, last, str(frame.get("reason", ""))):
                 pass
+            case {"from": str(agent)} if self._node.ssh.record_on:
+                self._receiver.on_hello(agent[:64])  # a gateway sends what it has kept, maybe of an earlier agent
             case {"re": int(number)}:
                 self._rpc.on_response(number, frame)
             case _:
@@ -236,6 +238,8 @@ class AgentConnection:
 
     def _acknowledge(self) -> None:
         """Acknowledge records that are stored (on disk while recording), so that the agent drops them."""
+        if self.hello is None or self._receiver.agent != self.hello.agent:
+            return  # the agent would take it for its own
         self.send({"ack": self._hub.kept(self._receiver.agent, self._receiver.last_seq)})
 
 

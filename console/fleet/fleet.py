@@ -30,7 +30,7 @@ from . import capture, folder_sync, job_requests
 from .clocks.schedule import ProbeSchedule
 from .deploy import agent_payload
 from .deploy.binaries import Binaries
-from .deploy.gateway_launch import GatewayLaunch, gateway_share
+from .deploy.gateway_launch import GatewayLaunch, gateway_share, kept_text
 from .deploy.send_binaries import Staging
 from .deploy.step_launch import StepLaunch
 from .digest_orders import DigestOrders
@@ -39,6 +39,7 @@ from .liveness_timer import LivenessTimer
 from .node_link import NodeLink
 from .pod_events import PodEvents
 from .survey import NodeReply, request_reply
+from .wire import Kept
 
 if TYPE_CHECKING:
     from ..transport.ssh_keys import Prompt as Prompt  # which loads asyncssh
@@ -302,8 +303,8 @@ class Fleet:
     def _gateway_transport(self) -> GatewayTransport:
         return GatewayTransport(
             self._login_limiter, lambda host: self._transport(host.ssh.transport),
-            lambda host: GatewayLaunch(host, self.config.agent, self.hub.console_id), gateway_share,
-            self._report_gateway,
+            lambda host: GatewayLaunch(host, self.config.agent, self.hub.console_id, self._report_kept),
+            gateway_share, self._report_gateway,
         )  # fmt: skip
 
     def _step_transport(self) -> StepTransport:
@@ -324,6 +325,12 @@ class Fleet:
             source="console", fault="gateway_lost", subject=gateway, is_over=error is None, text=text,
             severity="warning" if error is not None else "info", try_=error.try_ if error is not None else "",
         ))  # fmt: skip
+
+    def _report_kept(self, gateway: str, kept: Kept) -> None:
+        """Publish what a gateway has kept while no console was connected."""
+        text = kept_text(gateway, kept)
+        is_bad = bool(kept.error or kept.killed)
+        self.hub.publish_own(Log(source="console", severity="warning" if is_bad else "info", text=text))
 
     def _sampled_links(self) -> dict[str, NodeLink]:
         """Links that can take part in clock probes: connected and past their first tick."""

@@ -32,6 +32,8 @@ _CONSOLE_KINDS = (ConsoleRecord, NodeState, Mark, Finding, ClockWindow, ClockNod
 _CONSOLE_SOURCES = ("console", "kubernetes")
 #: Kinds of pending gaps; the reason of a gap in the agent's buffer is the agent's own text.
 _MAX_REASONS = 16
+#: Agents of one node whose last record is remembered.
+_MAX_EARLIER = 16
 
 
 class RecordReceiver:
@@ -44,6 +46,7 @@ class RecordReceiver:
         """`inherits`: the agent may have served an earlier console."""
         self.agent = ""  # the incarnation being counted
         self.last_seq = 0  # last record received or known lost
+        self._earlier: dict[str, int] = {}  # the same of the last agents before: a gateway may have kept more of them
         self.quota = NodeQuota(inherits)
         self._node, self._hub, self._warn = node, hub, warn
         self._newest_rx = 0  # arrival of the last record, ns
@@ -52,10 +55,14 @@ class RecordReceiver:
         self._pending: dict[tuple[str, str], Gap] = {}  # pending gaps by source and reason
 
     def on_hello(self, agent: str) -> None:
-        """Set the connected agent; a new one counts from 1."""
+        """Set the agent whose records follow; a new one counts from 1."""
         if agent != self.agent:
-            self._ended = (self.last_seq, self._newest_rx) if self._newest_rx else None
-            self.agent, self.last_seq = agent, 0
+            self._earlier[self.agent] = self.last_seq
+            while len(self._earlier) > _MAX_EARLIER:
+                del self._earlier[next(iter(self._earlier))]
+            is_back = agent in self._earlier  # then none has ended between
+            self._ended = (self.last_seq, self._newest_rx) if self._newest_rx and not is_back else None
+            self.agent, self.last_seq = agent, self._earlier.pop(agent, 0)
 
     def receive(self, line: bytes, rx: int) -> Published | None:
         """Decode a line received at `rx` (console time, ns) and stamp its origin.

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
+from ..config.host_types import HOST_PATTERN
 from ..config.load import load
 from ..config.model import Config, ConfigError, Engine, PodExec, SlurmStep
-from ..config.sections import HOST_PATTERN
 from ..text.sanitize import printable
 
 #: Seconds. A busy scheduler answers within a few.

@@ -47,6 +47,19 @@ class LineSplitter:
 _Name = Annotated[str, msgspec.Meta(max_length=64)]
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a gateway has kept while no console was connected, or why it keeps nothing."""
+
+    nodes: _Count = 0
+    bytes: _Count = 0
+    until: Annotated[int, msgspec.Meta(ge=0, lt=1 << 33)] = 0  # s of its clock
+    killed: bool = False  # the gateway that kept it ended without its last seconds
+    error: Annotated[str, msgspec.Meta(max_length=300)] = ""
+
+
 class Hello(msgspec.Struct, frozen=True):
     """An agent's introduction."""
 
@@ -55,6 +68,7 @@ class Hello(msgspec.Struct, frozen=True):
     arch: _Name
     wanted: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=8)] = ()  # binaries it lacks
     lzma: bool = False  # whether its Python can unpack xz
+    kept: Kept | None = None  # of a gateway
 
 
 class _Greeting(msgspec.Struct):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: The subfolder that is removed last: it identifies a cache whose removal was interrupted.
 _LAST = "blob"
-_OURS = cache.PARTS + (job_dir.JOBS,)
+_OURS = cache.PARTS + (job_dir.JOBS, "kept")  # "kept": see gateway/spool.py
 #: Files of agents that lingered without a cache (see linger.py).
 _SOCKETS = (".sock", ".sock.lock")
 

@@ -1,7 +1,7 @@
 """The gateway: runs commands that reach nodes, and carries all their streams over the console's one channel.
 
 One thread and one selector. Memory is bounded: nothing is read from a node whose window is used up, nor from any node
-while `_MAX_OUT` bytes wait for the console. The console's connection is its life: when that ends, so do all commands.
+while `_MAX_OUT` bytes wait for the console. All commands end with the console's connection; keeper.py may go on.
 """
 
 import importlib.util
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..agent.cache import Cache
     from ..samplers.base import Fields
+    from . import keeper, past, spool
 
 #: Seconds for which the streams' frames are gathered, at least, between two writes to the console.
 GATHER_S = 0.1
@@ -34,6 +35,8 @@ _MAX_OUT, _FULL = 1 << 20, 256 << 10
 _TURN = 32 << 10
 #: Seconds between two looks at commands that are about to end, while there are some; and at the console's silence.
 _REAP_S, _IDLE_S = 0.05, 1.0
+#: Nodes whose past is sent at the same time: each has a frame of it in memory. Attempts to take over what is kept.
+_MOST_SENDING, _TAKE_OVERS = 16, 3
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -41,6 +44,10 @@ class Ended(Exception):
     """The console has gone, or sent what is not the protocol, or a signal came: the text is the reason."""
 
     is_orderly = False
+
+
+class ConsoleLost(Ended):
+    """The console has gone without a word."""
 
 
 class EndedByConsole(Ended):
@@ -62,6 +69,13 @@ class Gateway(object):
         self._selector = selectors.DefaultSelector()
         self._reader = frames.FrameReader()
         self._streams: dict[int, Stream] = {}
+        self._keep: Fields | None = start.get("keep")  # key, for_s, bytes; None: nothing is kept without a console
+        if self._keep is not None:
+            self.console += ", " + str(self._keep["key"])
+        self._folder: spool.Folder | None = None
+        self._kept: Fields | None = None  # what is in the folder, for the hello
+        self._openings: dict[str, keeper.Opening] = {}  # by node
+        self._sending: list[Stream] = []  # their past is being sent
         self._highest = 0  # number of the last stream that was opened
         self._changed: set[Stream] = set()  # what they are watched for may have changed
         self._closing: set[Stream] = set()  # their output has ended
@@ -82,6 +96,7 @@ class Gateway(object):
         """Serve until the console goes; nothing is left then. `received`: bytes of it that were read already."""
         presence = None
         try:
+            self._open_folder()
             presence = self._register()
             os.write(1, wire.encode({"gconsole": self._hello()}))
             os.set_blocking(0, False)
@@ -103,8 +118,49 @@ class Gateway(object):
         except OSError:
             return None  # a full disk must not prevent the connection
 
+    def _open_folder(self) -> None:
+        """Take over what an earlier gateway of this console has kept, or still keeps."""
+        if self._keep is None:
+            return
+        from . import spool  # tasks of a step do without
+
+        for left in range(_TAKE_OVERS - 1, -1, -1):
+            cache_users.end_own(self._place.root, self.console)
+            try:
+                self._folder = spool.Folder(self._place, self.console)
+                self._kept = self._folder.summary()
+                self._folder.prune()
+                return
+            except (OSError, cache.UnusableCache) as error:
+                if not left:
+                    self._kept = {"error": str(error)[:300]}
+
+    def go_on(self, ended: "Ended") -> None:
+        """After `run`: keep what the nodes send, if the console was lost and wants that."""
+        if self._folder is None or self._keep is None:
+            return
+        openings = [opening for opening in self._openings.values() if opening.lingers]
+        if isinstance(ended, ConsoleLost) and openings:
+            from . import keeper
+
+            self._blobs.clear()
+            null = os.open(os.devnull, os.O_RDWR)
+            for fd in (0, 1, 2):
+                os.dup2(null, fd)  # the channel can end
+            self.linger_s = self._keep["for_s"]
+            presence = self._register()
+            try:
+                _end_on_signals()  # of the next gateway of this console, or `clean`
+                keeper.Keeper(self._place, self._folder, openings, self.linger_s, self._keep["bytes"]).run()
+            finally:
+                cache_users.withdraw(presence)
+                self._folder.leave()
+        else:
+            self._folder.leave()
+
     def _hello(self) -> "Fields":
         return {
+            "kept": self._kept,
             "protocol": list(wire.PROTOCOL),
             "agent": self.id,
             "bundle": self._bundle,
@@ -130,8 +186,9 @@ class Gateway(object):
             if handler is not None:
                 handler(events)
         now = time.monotonic()
+        self._send_past()
         if now - self._received_at > self._orphan_s:
-            raise Ended("the console is silent")
+            raise ConsoleLost("the console is silent")
         self._ending = [stream for stream in self._ending if not stream.reap()]
         for stream in [stream for stream in self._closing if stream.status() is not None]:
             self._finish(stream)
@@ -140,6 +197,8 @@ class Gateway(object):
 
     def _timeout_s(self) -> float:
         wait_s = _REAP_S if self._ending or self._closing else _IDLE_S
+        if self._has_room and any(stream.credit > 0 for stream in self._sending[:_MOST_SENDING]):
+            return 0.0
         if self._gathered:
             wait_s = min(wait_s, max(0.0, self._flushed_at + GATHER_S - time.monotonic()))
         return wait_s
@@ -150,11 +209,11 @@ class Gateway(object):
         """Watch the descriptors for what can be done with them now."""
         self._watch(0, selectors.EVENT_READ, self._read_console)
         self._watch(1, selectors.EVENT_WRITE if self._out else 0, self._write_console)
-        has_room = len(self._out) + len(self._gathered) < _MAX_OUT
+        has_room = self._has_room
         changed = set(self._streams.values()) if has_room != self._had_room else self._changed
         self._had_room, self._changed = has_room, set()
         for stream in changed:
-            can_read = has_room and stream.credit > 0
+            can_read = has_room and stream.credit > 0 and not (stream.past is not None and stream.past.is_sending)
             for fd, is_open, kind in (
                 (stream.output, stream.is_output_open, frames.DATA), (stream.error, stream.is_error_open, frames.ERROR),
             ):  # fmt: skip
@@ -163,6 +222,11 @@ class Gateway(object):
             if stream.is_input_open:
                 wanted = selectors.EVENT_WRITE if stream.wants_write else 0
                 self._watch(stream.input, wanted, self._writer_of(stream))
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether more may wait for the console."""
+        return len(self._out) + len(self._gathered) < _MAX_OUT
 
     def _watch(self, fd: int, events: int, handler: "Callable[[int], None]") -> None:
         before = self._masks.get(fd, 0)
@@ -201,9 +265,35 @@ class Gateway(object):
                     stream.is_error_open = False
             elif data:
                 stream.credit -= len(data)
-                self._send(kind, stream.number, data)
+                if stream.past is not None and kind == frames.DATA:
+                    data = self._after_past(stream, stream.past, data)
+                if data:
+                    self._send(kind, stream.number, data)
 
         return read
+
+    def _after_past(self, stream: "Stream", before: "past.Past", data: bytes) -> bytes:
+        """What is passed on now of a node's bytes: until its past is sent, those up to its hello."""
+        passed = before.pass_on(data, stream.credit)
+        if before.is_sending:
+            self._sending.append(stream)
+            stream.credit += before.held  # sent, and counted, later
+        elif len(passed) > len(data) and before.is_sent:
+            stream.credit -= len(passed) - len(data)
+        return passed
+
+    def _send_past(self) -> None:
+        """Send a turn of each past, as windows and memory allow."""
+        for stream in self._sending[:_MOST_SENDING]:
+            if stream.credit <= 0 or not self._has_room or stream.past is None:
+                continue
+            data = stream.past.next_bytes(min(_TURN, stream.credit))
+            if data:
+                stream.credit -= len(data)
+                self._send(frames.DATA, stream.number, data)
+            else:
+                self._sending.remove(stream)
+                self._changed.add(stream)
 
     def _writer_of(self, stream: "Stream") -> "Callable[[int], None]":
         def write(_: int) -> None:
@@ -233,6 +323,8 @@ class Gateway(object):
         del self._streams[stream.number]
         self._changed.discard(stream)
         self._closing.discard(stream)
+        if stream in self._sending:
+            self._sending.remove(stream)
 
     def _open(self, number: int, payload: bytes) -> None:
         if number <= self._highest:
@@ -242,8 +334,19 @@ class Gateway(object):
         try:
             stream = self._streams[number] = Stream(number, [str(word) for word in argv])
             self._changed.add(stream)
+            if self._folder is not None:
+                self._follow(stream, self._folder, payload)
         except OSError as error:
             self._send_end(number, None, "cannot start %s: %s" % (argv[0], error.strerror or error))
+
+    @staticmethod
+    def _follow(stream: "Stream", folder: "spool.Folder", payload: bytes) -> None:
+        """Put the node's past into its stream, and learn how it is reached."""
+        from . import keeper, past
+
+        stream.opening = keeper.opening_of(payload)
+        if stream.opening is not None:
+            stream.past = past.Past(folder, stream.opening)
 
     def _end(self, number: int) -> None:
         stream = self._streams.get(number)
@@ -251,6 +354,8 @@ class Gateway(object):
             self._drop(stream)
             stream.end()
             self._ending.append(stream)
+            if stream.opening is not None:
+                self._openings.pop(stream.opening.node, None)  # the console does not want it any more
 
     # -- the console -------------------------------------------------------------------------------------------------
 
@@ -260,9 +365,9 @@ class Gateway(object):
         except BlockingIOError:
             return
         except OSError as error:
-            raise Ended("the console's connection failed: %s" % error)
+            raise ConsoleLost("the console's connection failed: %s" % error)
         if not data:
-            raise Ended("the console has closed the connection")
+            raise ConsoleLost("the console has closed the connection")
         self._receive(data)
 
     def _receive(self, data: bytes) -> None:
@@ -295,12 +400,25 @@ class Gateway(object):
         self._changed.add(stream)
         if kind == frames.DATA:
             stream.add(payload)
+            if stream.opening is not None:
+                self._follow_input(stream, stream.opening, payload)
         elif kind == frames.WRITE:
-            stream.add_blob(self._blobs[frames.number_of(payload)])
+            blob = self._blobs[frames.number_of(payload)]
+            stream.add_blob(blob)
+            if stream.opening is not None:
+                stream.opening.add_blob(blob.data)
         elif kind == frames.CREDIT:
             stream.credit += frames.number_of(payload)
         else:
             raise wire.BadFrame("frame of kind %d" % kind)
+
+    def _follow_input(self, stream: "Stream", opening: "keeper.Opening", data: bytes) -> None:
+        """Learn how the node is reached, and what the console has of its past."""
+        opening.add(data)
+        if opening.start is not None:
+            self._openings[opening.node] = opening
+        if stream.past is not None:
+            stream.past.on_input(data)
 
     def _name_blob(self, number: int, named: "Fields") -> None:
         digest, size = named["digest"], int(named["size"])
@@ -348,19 +466,24 @@ class Gateway(object):
         except BlockingIOError:
             pass
         except OSError as error:
-            raise Ended("the console's connection failed: %s" % error)
+            raise ConsoleLost("the console's connection failed: %s" % error)
 
 
 def run(start: "Fields", place: "Cache") -> "NoReturn":
     """Serve the console on standard input and output, then end the process."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, end_on_signal)
+    _end_on_signals()
     os.nice(10)
     _raise_descriptor_limit()
+    gateway = Gateway(start, place)
     try:
-        Gateway(start, place).run()
+        gateway.go_on(gateway.run())
     finally:
         os._exit(0)
+
+
+def _end_on_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, end_on_signal)
 
 
 def end_on_signal(number: int, _: "Any") -> None:

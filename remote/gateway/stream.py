@@ -13,6 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Deque
 
+    from .keeper import Opening
+    from .past import Past
+
 #: Seconds between SIGTERM and SIGKILL: ssh tells its server.
 END_S = 2.0
 #: Bytes written to the command until the console gets more credit, unless nothing is queued any more.
@@ -33,13 +36,18 @@ class Blob(object):
 
 
 class Stream(object):
-    """A running command. `credit`: bytes of its output that the console accepts."""
+    """A running command. `credit`: bytes of its output that the console accepts.
+
+    `opening` and `past`: how its node is reached, and what the disk has of it; None where nothing is kept.
+    """
 
     def __init__(self, number: int, argv: "list[str]") -> None:
         """Start the command. Raises OSError."""
         self.number = number
         self.credit = frames.WINDOW
         self.is_output_open = self.is_error_open = self.is_input_open = True
+        self.opening: Opening | None = None
+        self.past: Past | None = None
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )

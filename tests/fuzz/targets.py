@@ -34,6 +34,7 @@ from gconsole_remote.proc import limited
 from gconsole_remote.stacks import py_spy, pystack
 
 from .conversation import CAPTURE, HELLO, FuzzedConversation
+from .kept_input import kept_seeds, read_kept
 from .memory_inputs import objects_seeds, read_objects
 from .node_inputs import NODE_INPUTS
 from .places import folder_with, in_this_process, scratch
@@ -371,6 +372,7 @@ TARGETS = {
     for target in (
         Target("wire", "wire frames, both sides", read_wire, _wire_seeds),
         Target("gateway", "frames of a gateway, both sides", read_gateway, _gateway_seeds),
+        Target("kept", "what a gateway has kept on its disk", read_kept, kept_seeds),
         Target("step", "output of srun with labels", read_step, step_seeds),
         Target("link", "a node's bytes through link, hub, store and recorder", read_link, _link_seeds),
         Target("record", "one record", read_record, _one_of_each_kind, most=16_384),

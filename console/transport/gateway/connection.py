@@ -173,9 +173,9 @@ class GatewayConnection:
         """Bytes sent to the gateway, frames included."""
         return self._streams.bytes_sent
 
-    def open_stream(self, argv: Sequence[str], receiver: Receiver) -> NodeChannel:
-        """Start a command on the gateway's host."""
-        return self._streams.open_stream(argv, receiver)
+    def open_stream(self, argv: Sequence[str], receiver: Receiver, *, keeps: str = "") -> NodeChannel:
+        """Start a command on the gateway's host; `keeps`: the node whose records it keeps without a console."""
+        return self._streams.open_stream(argv, receiver, keeps=keeps)
 
     # -- Receiver ----------------------------------------------------------------------------------------------------
 

@@ -33,11 +33,17 @@ class StreamMultiplexer:
         self._unconfirmed: dict[int, bytes] = {}  # blobs whose presence on the far side is unknown
         self._blob_bytes = 0
 
-    def open_stream(self, argv: Sequence[str], receiver: Receiver, task: int | None = None) -> NodeChannel:
-        """Start a command on the far side; `task`: on which task of a step."""
+    def open_stream(
+        self, argv: Sequence[str], receiver: Receiver, task: int | None = None, *, keeps: str = ""
+    ) -> NodeChannel:
+        """Start a command on the far side; `task`: on which task of a step; `keeps`: the node that it keeps."""
         self._highest += 1
         stream = self._streams[self._highest] = NodeChannel(self, self._highest, receiver, task)
-        order = {"argv": list(argv)} if task is None else {"argv": list(argv), "task": task}
+        order: dict[str, object] = {"argv": list(argv)}
+        if task is not None:
+            order["task"] = task
+        if keeps:
+            order["node"] = keeps
         self.send(Kind.OPEN, self._highest, msgspec.json.encode(order))
         return stream
 

@@ -59,7 +59,7 @@ class GatewayTransport:
         if not connection.is_open:  # lost while this waited for its turn
             await limited.__aexit__(None, None, None)
             raise gateway.failure or errors.GatewayLost(f"gateway {gateway.name}: connection closed")
-        return connection.open_stream(argv, login)
+        return connection.open_stream(argv, login, keeps=node.name if node.ssh.record_on else "")
 
     async def _connect(self, node: NodeConfig, gateways: list[Gateway]) -> tuple[Gateway, GatewayConnection]:
         """The node's gateway, or another one that can be reached. Raises the FleetError of the last one."""

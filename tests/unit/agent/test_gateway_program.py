@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from local_gateway import Outer, Receiver, until
 
 from gconsole.config.model import NodeConfig
 from gconsole.config.sections import AgentConfig, SshConfig
@@ -21,46 +22,8 @@ from gconsole.transport.gateway.connection import GatewayConnection
 from gconsole.transport.gateway.streams import NodeChannel
 from gconsole.transport.gateway.transport import GatewayTransport
 from gconsole.transport.login_limiter import LoginLimiter
-from gconsole.transport.openssh import LocalTransport
 
 pytestmark = pytest.mark.slow  # starts Python for each test
-
-DEADLINE_S = 60.0
-
-
-class Receiver:
-    """Keeps what a node sends; `most` pauses its channel after that many bytes."""
-
-    def __init__(self, most: int | None = None) -> None:
-        self.data, self.errors = bytearray(), bytearray()
-        self.count = 0
-        self.ended: tuple[int | None, Exception | None] | None = None
-        self.channel: Any = None
-        self._most = most
-
-    def on_bytes(self, data: bytes) -> None:
-        self.count += len(data)
-        self.data = (self.data + data)[-4096:]
-        if self._most is not None and self.count > self._most:
-            self.channel.pause()
-
-    def on_error_bytes(self, data: bytes) -> None:
-        self.errors += data
-
-    def on_end(self, exit_status: int | None, error: Exception | None) -> None:
-        self.ended = exit_status, error
-
-
-class Outer(LocalTransport):
-    """Starts the gateway on this machine; `processes` are all of them."""
-
-    def __init__(self) -> None:
-        self.processes: list[Any] = []
-
-    async def open(self, node: NodeConfig, command: str, receiver: Any) -> Any:
-        channel: Any = await super().open(node, command, receiver)
-        self.processes.append(channel._process)
-        return channel
 
 
 class Site:
@@ -70,7 +33,8 @@ class Site:
         self.outer = Outer()
         self.reports: list[tuple[str, errors.FleetError | None]] = []
         self.transport = GatewayTransport(
-            LoginLimiter(8), lambda host: self.outer, lambda host: GatewayLaunch(host, self._agent, "c" * 16),
+            LoginLimiter(8), lambda host: self.outer,
+            lambda host: GatewayLaunch(host, self._agent, "c" * 16, lambda name, kept: None),
             gateway_share, lambda name, error: self.reports.append((name, error)),
         )  # fmt: skip
         self._agent = AgentConfig(cache_dir=str(cache))
@@ -116,12 +80,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def entries(cache: Path) -> set[Path]:
     """Users of the cache; one that was killed leaves its entry."""
     return set((cache / "run").glob("*"))
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - bytes of another process
-            await asyncio.sleep(0.01)
 
 
 def resident_kb(pid: int) -> int:

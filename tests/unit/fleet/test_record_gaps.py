@@ -4,7 +4,7 @@ import pytest
 
 from gconsole.core.bus import Hub
 from gconsole.fleet.record_receiver import RecordReceiver
-from gconsole.records import Gap, Node, encode
+from gconsole.records import Gap, Log, Node, encode
 
 SECOND = 1_000_000_000
 
@@ -32,3 +32,24 @@ def test_cut_of_twelve_seconds_without_linger_is_a_counted_gap():
 @pytest.mark.parametrize(("away_s", "agents"), [(1.2, ("a", "b")), (12.0, ("a", "a"))])
 def test_no_gap_if_no_tick_is_missing_or_the_agent_lingered(away_s, agents):
     assert gaps_after(away_s, agents) == []
+
+
+def test_records_that_a_gateway_kept_of_an_earlier_agent_are_taken_once_and_are_no_gap():
+    hub, published = Hub(), []
+    hub.subscribe(published.extend)
+    receiver = RecordReceiver("node1", hub, lambda text: None)
+
+    def send(*numbers):
+        lines = [encode(Log(source="agent", severity="info", text="x", seq=number)) for number in numbers]
+        return [record.seq for record in (receiver.receive(line, 1) for line in lines) if record is not None]
+
+    receiver.on_hello("a")
+    assert send(1, 2) == [1, 2]
+    receiver.on_hello("b")  # the node's agent now
+    receiver.on_hello("a")  # what the gateway kept of the one before
+    assert send(2, 3, 4) == [3, 4]
+    receiver.on_hello("b")
+    assert send(1, 2) == [1, 2]
+    receiver.on_hello("a")
+    assert send(4, 5) == [5]
+    assert [record for record in published if isinstance(record, Gap)] == []
