@@ -28,8 +28,8 @@ from .score import Outcome, score, table
 
 GOAL = 0.95
 AT_A_TIME, BUSY_LOOPS = 4, 4
-#: Modules whose jobs run after all others, one at a time: Ray gives up if it waits too long for a core at its start, and
-#: DeepSpeed takes minutes to start on a busy one.
+#: Modules whose jobs run after all others, one at a time: Ray gives up if it waits too long for a core at its start,
+#: and DeepSpeed takes minutes to start on a busy one.
 LAST = frozenset({"deepspeed", "ray.train"})
 BUSY = "while True: sum(range(100_000))"
 Graded = list[tuple[str, Label, Outcome]]  # (group, label, outcome)
