@@ -25,8 +25,11 @@ from .past_jobs import RECENT_NS, ended_before, ended_rx_of, past_outputs
 
 #: ns after the first end of a rank until a job that is dying is judged: the outputs and ends of other ranks arrive.
 SETTLE_NS: Final = 3_000_000_000
-#: ns after the last end for which a launcher that lives may restart the job.
-RESTART_NS: Final = 10_000_000_000
+#: ns after the first end of a rank for which a launcher that lives may be ending the others, to restart the job.
+UNWIND_NS: Final = 10_000_000_000
+#: ns after the last end for which a launcher that lives may restart the job: torchrun's rendezvous waits up to 30 s for
+#: further nodes (`last_call_timeout`), and on a busy node the new ranks take seconds to appear.
+RESTART_NS: Final = 40_000_000_000
 #: ns for which a newer attempt must live until an earlier one that failed is no finding any more.
 RECOVERED_NS: Final = 300_000_000_000
 #: Ended ranks and outputs from which on jobs are judged in a thread, and the pause after that in multiples of its time.
@@ -219,8 +222,11 @@ def is_settled(course: CrashCourse, now_rx: int) -> bool:
     """Whether what the nodes report about the end of a job has arrived, and no restart is to be expected."""
     if now_rx - course.first_end_rx < SETTLE_NS:
         return False
-    awaits_restart = course.is_complete and course.newer is None and course.may_restart
-    return not awaits_restart or now_rx - course.last_end_rx >= RESTART_NS
+    if course.newer is not None or not course.may_restart:
+        return True
+    if course.is_complete:
+        return now_rx - course.last_end_rx >= RESTART_NS
+    return now_rx - course.first_end_rx >= UNWIND_NS
 
 
 def is_outdated(course: CrashCourse, now_rx: int) -> bool:

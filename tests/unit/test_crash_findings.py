@@ -10,7 +10,15 @@ import pytest
 
 from gconsole.core.store import Store
 from gconsole.monitor import crash
-from gconsole.monitor.crash import RECOVERED_NS, RESTART_NS, SETTLE_NS, CrashFindings, crash_findings, crashes_of
+from gconsole.monitor.crash import (
+    RECOVERED_NS,
+    RESTART_NS,
+    SETTLE_NS,
+    UNWIND_NS,
+    CrashFindings,
+    crash_findings,
+    crashes_of,
+)
 from gconsole.records import Host, Log, NodeState, Output, Process, Rank
 
 S = 1_000_000_000
@@ -70,6 +78,13 @@ def test_launcher_that_lives_may_restart_the_job_for_a_while():
     watched = Watched()
     assert watched.at(10 * S + SETTLE_NS, *DIED, launcher()) == []
     assert watched.at(11 * S + RESTART_NS) == [NAMED]
+
+
+def test_launcher_that_lives_may_end_the_other_ranks_to_restart_the_job():
+    watched = Watched()
+    ends = [a_rank(1, 1), an_output(1, TRACE), a_rank(0, at=5 * S)]  # rank 0 still lives
+    assert watched.at(10 * S + SETTLE_NS, *ends, launcher()) == []
+    assert watched.at(10 * S + UNWIND_NS) == [NAMED]
 
 
 def test_restart_makes_it_a_warning_until_the_new_attempt_has_lived_for_a_while():
