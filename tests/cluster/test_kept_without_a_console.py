@@ -80,6 +80,7 @@ async def test_console_gets_what_was_kept_while_it_was_away(cluster: Site, tmp_p
         assert re.search(r" of 2 nodes were kept without a console, until [-0-9]+ [:0-9]+", text)
 
 
+@pytest.mark.full
 async def test_files_of_a_killed_gateway_are_read_by_the_next(cluster: Site, tmp_path: Path) -> None:
     [gateway] = cluster.gateways
     async with started_fleet(hosts_of(cluster, tmp_path / "hosts.toml")) as fleet:
@@ -96,6 +97,7 @@ async def test_files_of_a_killed_gateway_are_read_by_the_next(cluster: Site, tmp
         check_complete(fleet, cluster)
 
 
+@pytest.mark.full
 async def test_recording_of_a_killed_console_contains_the_night(cluster: Site, tmp_path: Path) -> None:
     [gateway] = cluster.gateways
     sessions = tmp_path / "sessions"

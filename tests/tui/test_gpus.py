@@ -275,7 +275,7 @@ class TestUnknownFigures:
         assert "temperature    0 °C\n" in text, "zero is a figure"
         [missing] = [line for line in text.splitlines() if line.startswith("not reported")]
         assert "GPU util (SMs, occupancy, tensor)" in missing and "NVLink" in missing
-        assert "temperature (fan): not supported" in text
+        assert "temperature (fan): not supported" in text and "fan" not in missing, "each figure is named once"
         assert not any(line.rstrip().endswith("– %") for line in text.splitlines())
 
     def test_figures_without_a_function_in_the_binding_share_a_line(self):

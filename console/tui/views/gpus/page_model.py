@@ -52,7 +52,7 @@ def page_lines(data: GpuPageData, width: int) -> tuple[Line, ...]:
         plain(""),
         *_hint_lines(hints(row.info, row.gpu), width),
         *section("PROCESSES", data.processes, _process_line, width),
-        *fact_lines(_folded([*_figures(row.info, row.gpu), *_limits(row.info)], _unsupported(row.info)), width),
+        *fact_lines(_folded([*_figures(row.info, row.gpu), *_limits(row.info)], row.info), width),
         plain(""),
         *(section("NVLINKS", data.links, _link_line, width) if data.links else ()),
         *section("EVENTS, newest first", data.events, event_line, width),
@@ -230,8 +230,9 @@ def _label(label: str, parts: Sequence[str]) -> str:
     return f"{label} ({'also ' if len(others) < len(parts) else ''}{', '.join(others)})"
 
 
-def _folded(facts: Sequence[Fact], unsupported: Iterable[Fact]) -> list[Fact]:
-    """The facts without what is not known, which is named on one line before the reasons in `unsupported`."""
+def _folded(facts: Sequence[Fact], info: GpuInfo | None) -> list[Fact]:
+    """The facts without what is not known, which is named on one line before what is not available, with reasons."""
+    explained = {_PLACES[name] for name in (info.unsupported if info else ()) if name in _PLACES}
     kept: list[Fact] = []
     missing: list[str] = []
     for fact in facts:
@@ -239,11 +240,13 @@ def _folded(facts: Sequence[Fact], unsupported: Iterable[Fact]) -> list[Fact]:
         reported = [part for part in parts if not _is_unknown(part)]
         if len(reported) < len(parts):
             words = [re.sub(rf"\W*{UNKNOWN}.*", "", part).strip() for part in parts if _is_unknown(part)]
+            words = [word for word in words if (fact.label, word) not in explained]
             names = [word for word in words if word] if reported else []
-            missing.append(f"{fact.label} ({', '.join(names)})" if names else fact.label)
+            if words:
+                missing.append(f"{fact.label} ({', '.join(names)})" if names else fact.label)
         if reported:
             kept.append(msgspec.structs.replace(fact, text=_PART.join(reported)))
-    reasons = list(unsupported)
+    reasons = list(_unsupported(info))
     if missing:
         kept += [Fact("", ""), Fact("not reported", ", ".join(missing), "muted")]
         reasons = [fact for fact in reasons if fact.label]
