@@ -162,6 +162,9 @@ class FigureRates(Protocol):
         earlier ones of `who` are withdrawn. Samples arrive within one tick.
         """
 
+    def in_background(self, is_hidden: bool) -> None:
+        """Whether the screen shows another cluster: then such kinds come as digests, also without `digest_s`."""
+
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 DEBOUNCE_S: Final = 0.1
 #: Seconds until a reply, and until an order that failed is sent again.
 REPLY_S, AGAIN_S = 10.0, 10.0
+#: Seconds. Period of digests of a cluster in the background, if `digest_s` has none.
+BACKGROUND_S: Final = 5.0
 #: Seconds. Shortest period that agents accept.
 _LEAST_S: Final = 2.0
 #: Milliseconds. Nodes that are sampled more often have statistics of their own, `gpu_digest`.
@@ -59,7 +61,12 @@ class DigestOrders:
         self._ordered: set[str] = set()  # nodes that were sent an order
         self._timer: asyncio.TimerHandle | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}  # by node
-        self._is_closed = False
+        self._is_hidden = self._is_closed = False
+
+    def in_background(self, is_hidden: bool) -> None:
+        """Whether the screen shows another cluster: digests of figures that nothing wants, also without `digest_s`."""
+        self._is_hidden = is_hidden
+        self.soon()
 
     def follow(self, config: Config) -> None:
         """Use a newer configuration."""
@@ -94,8 +101,9 @@ class DigestOrders:
     def order(self, link: NodeLink) -> _Order | None:
         """What a node is to send as digests; None for nothing."""
         agent, rules = link.node.agent, self._rules
-        period_s = min(max(_LEAST_S, agent.digest_s), rules.longest_s)
-        if not agent.digest_s or period_s < _LEAST_S or agent.sample_interval_ms < _LEAST_INTERVAL_MS:
+        digest_s = agent.digest_s or (BACKGROUND_S if self._is_hidden else 0.0)
+        period_s = min(max(_LEAST_S, digest_s), rules.longest_s)
+        if not digest_s or period_s < _LEAST_S or agent.sample_interval_ms < _LEAST_INTERVAL_MS:
             return None
         kinds = DIGESTED - self.wants.kinds_of(link.node.name, period_s)
         limits = rules.thresholds(self._infos.get(link.node.name, {}).values()) if "gpu" in kinds else {}

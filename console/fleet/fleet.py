@@ -220,6 +220,10 @@ class Fleet:
         """Replace what a requester wants of nodes; digests may come of anything else."""
         self._digests.wants.put(who, wants)
 
+    def in_background(self, is_hidden: bool) -> None:
+        """Whether the screen shows another cluster."""
+        self._digests.in_background(is_hidden)
+
     def request_clock_probes(self, who: str, wanted: bool) -> None:
         """Request or release continuous clock probes."""
         self._clocks.want(who, wanted)

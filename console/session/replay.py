@@ -61,6 +61,9 @@ class _ControlWithoutNodes:
     def want(self, who: str, *wants: Want) -> None:
         """No effect: a session has what was recorded."""
 
+    def in_background(self, is_hidden: bool) -> None:
+        """No effect, as `want`."""
+
     def request_clock_probes(self, who: str, wanted: bool) -> None:
         pass
 

@@ -135,6 +135,9 @@ class VisitorControl:
         (self._wanting.add if wants else self._wanting.discard)(who)
         self._control.want(f"{self._who} {who}", *wants)
 
+    def in_background(self, is_hidden: bool) -> None:
+        """No effect: another visitor may see the cluster."""
+
     def refusal(self, change: Change) -> ReadOnly | None:
         """The reason why a change is not allowed."""
         return self._control.refusal(change) if self._may_act else ReadOnly(change)

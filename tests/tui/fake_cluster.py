@@ -162,6 +162,7 @@ class FakeCluster:
         self.store = Store()
         self.now_ns = NOON
         self.wants: dict[str, tuple[object, ...]] = {}  # by who wants figures
+        self.is_hidden = False  # while another cluster is on the screen
         self.calls: list[tuple[str, str]] = []  # calls of `Control` methods, in order
         self.rank_frames: dict[int, tuple[StackFrame, ...]] = {}  # by rank; the others are in all_reduce
         self.variables: tuple[str, ...] = ()  # requested by the newest capture
@@ -202,6 +203,9 @@ class FakeCluster:
 
     def want(self, who: str, *wants: object) -> None:
         self.wants[who] = wants
+
+    def in_background(self, is_hidden: bool) -> None:
+        self.is_hidden = is_hidden
 
     def request_clock_probes(self, requester: str, wanted: bool) -> None:
         if wanted:

@@ -109,6 +109,16 @@ async def test_arrangement_is_kept_in_the_file_of_its_cluster(tmp_path: Path):
     assert UiStateFile(tmp_path / "pod.json").read()[0].view == "gpus"
 
 
+async def test_only_the_cluster_that_is_shown_is_wanted_at_its_full_rate():
+    app, *clusters = two()
+    async with running(app, "ctrl+n") as pilot:
+        await switched(pilot, app, "h100-pod")
+        assert [cluster.is_hidden for cluster in clusters] == [True, False]
+        await pilot.press("ctrl+n")
+        await switched(pilot, app, "demo")
+        assert [cluster.is_hidden for cluster in clusters] == [False, True]
+
+
 async def test_single_cluster_has_neither_a_line_nor_the_key():
     app = demo().app()
     async with running(app, "ctrl+n") as pilot:

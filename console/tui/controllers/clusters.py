@@ -148,6 +148,7 @@ class ClusterSwitcher(Controller):
         for number, source in enumerate(sources):
             stage = "stage" if number == 0 else f"stage-{number + 1}"
             self.all.append(OpenCluster(self._app, source, stage, is_first=number == 0))
+            source.control.in_background(number > 0)
 
     @property
     def current(self) -> OpenCluster:
@@ -209,6 +210,8 @@ class ClusterSwitcher(Controller):
         app.query_one(f"#{before.stage_id}").display = False
         self._index = index
         cluster = self.current
+        before.control.in_background(True)
+        cluster.control.in_background(False)
         stage = app.screen_stack[0].query_one(f"#{cluster.stage_id}", Container)
         stage.display = True
         cluster.views.stage = stage

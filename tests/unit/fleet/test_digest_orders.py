@@ -170,6 +170,18 @@ async def test_no_order_without_a_use(agent, health):
     await orders.stop()
 
 
+async def test_cluster_in_the_background_sends_digests_also_without_a_period_of_its_own():
+    link = FakeLink("n1", digest_s=0.0)
+    orders = orders_for(link)
+    orders.in_background(True)
+    await until(lambda: link.kinds == [sorted(DIGESTED)])
+    assert link.orders[0]["period_s"] == 5.0
+    await idle(orders)
+    orders.in_background(False)
+    await until(lambda: link.kinds == [sorted(DIGESTED), []])
+    await orders.stop()
+
+
 async def test_gpus_with_too_many_different_limits_come_in_full():
     link = FakeLink("n1")
     orders = orders_for(link)
