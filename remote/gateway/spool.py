@@ -31,7 +31,7 @@ MAX_RAW = wire.MAX_LINE + (1 << 20)
 _FREE = 64 << 20
 #: Smallest file, and how many make a node's quota.
 _MIN_FILE, _FILES = 64 << 10, 8
-#: Seconds after which files that no console has asked for are removed, by any later gateway with the same cache.
+#: Seconds after which files that no console has taken are removed, by any later gateway with the same cache.
 KEPT_S = 7 * 86400.0
 #: Seconds to wait for the process that has the folder.
 _LOCK_S = 5.0
@@ -111,7 +111,7 @@ class Folder(object):
         return {"nodes": len(nodes), "bytes": size, "until": int(until), "killed": killed}
 
     def prune(self) -> None:
-        """Remove the folders of other consoles that nobody has asked for in `KEPT_S`."""
+        """Remove the folders of other consoles whose files are older than `KEPT_S`."""
         for name in os.listdir(self.top):
             path = os.path.join(self.top, name)
             try:

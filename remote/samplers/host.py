@@ -152,7 +152,7 @@ class HostSampler(Sampler):
         # a processor that comes or goes, and iowait, let a counter go back (proc_stat(5))
         elapsed = [max(0, now - then) for now, then in zip(spent, before)]  # noqa: B905 - Python 3.6
         total = sum(elapsed)
-        return round(100.0 * (total - elapsed[3] - elapsed[4]) / total, 1) if total else 0.0
+        return round(100.0 * (total - elapsed[3] - elapsed[4]) / total, 1) if total else None
 
     def _throughput(self, now: float) -> "dict[str, float | None]":
         counters = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from live_fleet import LiveFleet, started_fleet
 from program import GCONSOLE, gconsole
 from rig import Node
 
-from gconsole.records import Gap, Log
+from gconsole.records import Gap, Host, Log
 from gconsole.session.format import reader
 from gconsole.session.format.layout import named
 
@@ -51,6 +52,28 @@ def programs(node: Node) -> list[int]:
     """Pids of the gateway's program, without the ssh processes that it runs."""
     lines = [line for line in node.ps().splitlines() if "gconsole-agent" in line]
     return [int(line.split()[0]) for line in lines if "python" in line.split()[2]]
+
+
+async def record_and_kill(cluster: Site, hosts: Path, sessions: Path) -> None:
+    """Record a session `night` until it has some ticks of each node, and kill the console."""
+    add_sessions_folder(hosts, sessions)
+    process = await asyncio.create_subprocess_exec(str(GCONSOLE), "record", str(hosts), "--name", "night", "--quiet")
+    async with asyncio.timeout(120):
+        while not has_ticks_of(cluster, sessions):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.2)
+    process.kill()
+    await process.wait()
+
+
+def add_sessions_folder(hosts: Path, sessions: Path) -> None:
+    hosts.write_text(f'{hosts.read_text()}\n[sessions]\nfolder = "{sessions}"\n')
+
+
+def has_ticks_of(cluster: Site, sessions: Path) -> bool:
+    if not list(sessions.glob("night/segments/*")):
+        return False
+    ticks = Counter(record.node for record in reader.records(sessions / "night") if isinstance(record, Host))
+    return all(ticks[node.name] >= 5 for node in cluster.nodes)
 
 
 def check_complete(fleet: LiveFleet, cluster: Site) -> None:
@@ -102,14 +125,7 @@ async def test_recording_of_a_killed_console_contains_the_night(cluster: Site, t
     [gateway] = cluster.gateways
     sessions = tmp_path / "sessions"
     hosts = hosts_of(cluster, tmp_path / "hosts.toml")
-    hosts.write_text(f'{hosts.read_text()}\n[sessions]\nfolder = "{sessions}"\n')
-    first = await asyncio.create_subprocess_exec(str(GCONSOLE), "record", str(hosts), "--name", "night", "--quiet")
-    async with asyncio.timeout(90):
-        while not list(sessions.glob("night/segments/*")):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(5)  # some of the evening
-    first.kill()
-    await first.wait()
+    await record_and_kill(cluster, hosts, sessions)
     await until_spooled(gateway, SOME)
     run = gconsole("record", hosts, "--name", "night", "--for", "20s", "--quiet", deadline_s=120)
     assert run.status in (0, 1), run.stderr
@@ -128,13 +144,7 @@ async def test_recording_of_a_killed_console_contains_the_night(cluster: Site, t
 async def test_clean_ends_the_program_and_removes_its_files(cluster: Site, tmp_path: Path) -> None:
     [gateway] = cluster.gateways
     hosts = hosts_of(cluster, tmp_path / "hosts.toml")
-    first = await asyncio.create_subprocess_exec(str(GCONSOLE), "batch", str(hosts), "--for", "300s", "--quiet")
-    async with asyncio.timeout(90):
-        while not all("gconsole-agent" in node.ps() for node in cluster.nodes):  # noqa: ASYNC110 - a process table
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(5)  # their hello
-    first.kill()
-    await first.wait()
+    await record_and_kill(cluster, hosts, tmp_path / "sessions")
     await until_spooled(gateway, 1)
     run = gconsole("clean", hosts, "--force")
     assert run.status == 0, run.stdout + run.stderr

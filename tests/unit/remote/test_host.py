@@ -103,7 +103,7 @@ def test_counters_of_this_machine_are_those_of_psutil(monkeypatch):
     monkeypatch.setattr(sampler._rates, "since_last", lambda now, counters: seen.update(counters) or {})
 
     before = psutil.net_io_counters(pernic=True, nowrap=False), psutil.disk_io_counters(perdisk=True, nowrap=False)
-    host = tick(sampler, 2.0)
+    tick(sampler, 2.0)
     after = psutil.net_io_counters(pernic=True, nowrap=False), psutil.disk_io_counters(perdisk=True, nowrap=False)
 
     fields = {"net_rx_bytes_s": (0, "bytes_recv"), "net_tx_bytes_s": (0, "bytes_sent"),
@@ -111,4 +111,18 @@ def test_counters_of_this_machine_are_those_of_psutil(monkeypatch):
     for (metric, name), value in seen.items():
         source, field = fields[metric]
         assert getattr(before[source][name], field) <= value <= getattr(after[source][name], field), (metric, name)
-    assert 0.0 <= host.cpu_pct <= 100.0
+
+
+def test_cpu_share_without_a_counted_tick_is_unknown(root):
+    sampler = HostSampler(Context(proc=str(root)))
+    count(root, 0, 0)
+    assert [tick(sampler, now).cpu_pct for now in (10.0, 10.001)] == [None, None]
+
+
+def test_cpu_share_of_this_machine_is_a_percentage():
+    sampler = HostSampler(Context())
+    tick(sampler, 1.0)
+    shares = []
+    while not shares or shares[-1] is None:  # until the kernel's counter moves, every 10 ms
+        shares.append(tick(sampler, 2.0).cpu_pct)
+    assert 0.0 <= shares[-1] <= 100.0
