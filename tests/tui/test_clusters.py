@@ -17,6 +17,7 @@ from waiting import screen, shows, until
 
 from gconsole.cli.main import gconsole
 from gconsole.config import load
+from gconsole.records import NodeState
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.ui_state import UiStateFile
 
@@ -40,6 +41,14 @@ async def test_line_has_the_worst_finding_of_the_cluster_that_is_not_shown():
         await shows(pilot, "^n demo  4/4 nodes  ● no findings")
         first.finding("gpu_hot", "warning", "node2 gpu3 has 91 °C", ["node2:gpu3"])
         await shows(pilot, "▲ gpu_hot: node2 gpu3 has 91 °C")
+
+
+async def test_cluster_with_a_node_that_does_not_report_is_not_shown_as_ok():
+    app, first, _ = two()
+    async with running(app, "ctrl+n", size=(120, 30)) as pilot:
+        await switched(pilot, app, "h100-pod")
+        first.publish(NodeState(node="node2", state="lost"))
+        await shows(pilot, "^n demo  3/4 nodes  ◌ no findings, but 1 node not reporting")
 
 
 async def test_each_cluster_keeps_view_filter_order_and_selection():

@@ -19,8 +19,8 @@ from ...core.evaluation import Evaluator
 from ...core.store import Store
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.stall_watch import StallWatch
-from ...present.spans import GLYPHS, SEVERITY_STATUS, Span
-from ...records import Log
+from ...present.spans import GLYPHS, SEVERITY_STATUS, Span, Status
+from ...records import Finding, Log
 from ...text import format
 from ...text.cells import clean
 from ..keymap.actions import PaletteCommand
@@ -125,14 +125,22 @@ class OpenCluster:
         states = [now.state.state if now.state else "" for now in self.store.nodes.values()]
         ok, expected = sum(state == "ok" for state in states), max(len(self.source.expected_nodes), len(states))
         worst = next(iter(open_findings(self.store)), None)
-        status = SEVERITY_STATUS[worst.severity] if worst else "ok"
-        text = clean(f"{name_of(worst.id)}: {worst.text}" if worst else "no findings")
+        status, text = _judged(worst, expected - ok)
         spans = (
             Span(f" {key} ", "key"), Span(f"{clean(self.source.cluster)}  ", "accent"),
             Span(format.seen(ok, expected), "text" if ok == expected else "warning"), Span(" nodes  ", "muted"),
-            Span(f"{GLYPHS[status]} {text}", status if worst else "muted"),
+            Span(f"{GLYPHS[status]} {clean(text)}", status if worst else "muted"),
         )  # fmt: skip
         return tuple(span._replace(action=f"clusters.show({number})") for span in spans)
+
+
+def _judged(worst: Finding | None, unseen: int) -> tuple[Status, str]:
+    """A cluster's status and what is said of it; without data of all nodes it is not `ok`."""
+    if worst is not None:
+        return SEVERITY_STATUS[worst.severity], f"{name_of(worst.id)}: {worst.text}"
+    if unseen:
+        return "unknown", f"no findings, but {format.plural(unseen, 'node')} not reporting"
+    return "ok", "no findings"
 
 
 class ClusterSwitcher(Controller):
