@@ -15,7 +15,7 @@ from typing import Final
 from ..core.bus import Hub
 from ..records import Log
 
-#: Seconds between two checks of every connection.
+#: Seconds between two checks of a connection that may be silent, and shortest time between any two.
 CHECK_S: Final = 0.25
 #: Seconds. If a check is later than the first, silence is not judged; if it is later than the second, as long as the
 #: silence after which a node is shown as lost, the lateness is reported.
@@ -29,23 +29,28 @@ ON_TIME_S: Final = 30.0
 FAULT: Final = "console_late"
 
 
+#: A check of one connection: whether silence must not be judged → seconds until the connection needs the next check.
+Check = Callable[[bool], float]
+
+
 class LivenessTimer:
-    """Calls a check per connection every `CHECK_S`; its argument is True while silence must not be judged."""
+    """Calls the check of each connection when it is due, on a grid of `CHECK_S`."""
 
     def __init__(self, hub: Hub, clock: Callable[[], float] = time.monotonic) -> None:
         self._hub, self._clock = hub, clock
-        self._checks: dict[int, Callable[[bool], None]] = {}
+        self._checks: dict[int, Check] = {}
+        self._dues: dict[int, float] = {}  # monotonic time from which each is due
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # monotonic time of the next check
         self._late_at = -math.inf  # monotonic time of the last late check
         self._reported_s = 0.0  # largest lateness reported since the console was on time; 0: on time
 
-    def add(self, check: Callable[[bool], None]) -> Callable[[], None]:
+    def add(self, check: Check) -> Callable[[], None]:
         """Call `check(is_late)` periodically until the returned function is called."""
         self._number += 1
         number = self._number
-        self._checks[number] = check
+        self._checks[number], self._dues[number] = check, -math.inf
         if self._timer is None:
             self._schedule()
         return lambda: self._remove(number)
@@ -57,6 +62,7 @@ class LivenessTimer:
 
     def _remove(self, number: int) -> None:
         self._checks.pop(number, None)
+        self._dues.pop(number, None)
         if not self._checks and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -66,7 +72,7 @@ class LivenessTimer:
         self._timer = asyncio.get_running_loop().call_later(CHECK_S, self.check)
 
     def check(self) -> None:
-        """Check every connection now, and note how late this is."""
+        """Check every connection that is due, and note how late this is."""
         now = self._clock()
         late_s = now - self._due
         if late_s > LATE_S:
@@ -77,8 +83,10 @@ class LivenessTimer:
             self._reported_s = 0.0
             self._hub.publish_own(Log(source="console", text="the console is on time again", fault=FAULT, is_over=True))
         is_late = self.is_late
-        for check in list(self._checks.values()):
-            check(is_late)
+        for number in [number for number, due in self._dues.items() if due <= now]:
+            check = self._checks.get(number)
+            if check is not None:  # else an earlier check has ended that connection
+                self._dues[number] = now + check(is_late)
         if self._checks:
             self._schedule()
 

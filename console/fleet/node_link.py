@@ -34,8 +34,9 @@ _log = logging.getLogger(__name__)
 PING_S, CLOCK_PING_S = 1.0, 10.0
 #: Pings at the start, so that the shortest of some round trips gives the offset of the clock.
 FIRST_PINGS = 4
-#: Seconds without data until a ping asks for some; shorter than `SUSPECT_AFTER_S` by one check.
-PING_INTO_SILENCE_S = 0.9
+#: Seconds without data until a ping asks for some: longer than between two ticks, which are most of the traffic, and
+#: shorter than `SUSPECT_AFTER_S`, so that the probes have unacknowledged data to judge.
+PING_INTO_SILENCE_S = 1.1
 #: Seconds of silence until a node is shown as lost: a loss must show within 3 s.
 SILENT_S = 2.2
 #: Seconds of silence until the connection is closed, unless it is found dead earlier.
@@ -244,18 +245,23 @@ class NodeLink:
         if not self._liveness_timer.is_late:  # else an answer may wait in the socket
             connection.end(_half_open())
 
-    def _check(self, connection: AgentConnection, monitor: LivenessMonitor, *, is_late: bool) -> None:
-        """Ping into silence, and judge the silence unless the console itself is late."""
+    def _check(self, connection: AgentConnection, monitor: LivenessMonitor, *, is_late: bool) -> float:
+        """Ping into silence, and judge the silence unless the console itself is late; seconds until the next check."""
         if connection.ended.is_set():
-            return
+            return 0.0
+        silent_s = connection.silent_s()
         try:
-            self._ping_when_due(connection.silent_s())
-            if not is_late:
-                self._check_silence(connection, connection.silent_s())
-                self._check_sampling(connection)
-                monitor.watch()
+            self._ping_when_due(silent_s)
+            if is_late:
+                return 0.0
+            self._check_silence(connection, silent_s)
+            self._check_sampling(connection)
+            monitor.watch()
         except Exception as error:  # noqa: BLE001 - show bugs at the node, not in the timer of all nodes
             connection.end(errors.Internal(internal_error(error, f"the link to {self.node.name}")))
+        if self.state != "ok" or self._pings < FIRST_PINGS:
+            return 0.0
+        return min(PING_INTO_SILENCE_S - silent_s, PING_S)
 
     def _ping_when_due(self, silent_s: float) -> None:
         now = time.monotonic()

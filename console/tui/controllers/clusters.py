@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..app import ConsoleApp
 
 #: Seconds between two evaluations of a cluster that is not shown; as many as the summary of its line is old at most.
-BACKGROUND_S: Final = 1.0
+BACKGROUND_S: Final = 2.0
 #: Rows of the terminal for each line of another cluster; further ones are counted on the last line.
 ROWS_PER_LINE: Final = 8
 

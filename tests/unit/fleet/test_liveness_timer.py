@@ -25,7 +25,12 @@ async def test_a_late_check_judges_no_silence_and_is_a_finding_until_the_console
     hub.subscribe(records.extend)
     liveness_timer = LivenessTimer(hub, lambda: now[0])
     judged: list[bool] = []
-    remove = liveness_timer.add(judged.append)
+
+    def judge(is_late: bool) -> float:
+        judged.append(is_late)
+        return 0.0
+
+    remove = liveness_timer.add(judge)
 
     def check_at(instant: float) -> None:
         now[0] = instant
@@ -52,13 +57,47 @@ async def test_a_late_check_judges_no_silence_and_is_a_finding_until_the_console
 async def test_checks_run_while_the_loop_is_free_and_are_late_after_it_was_blocked():
     liveness_timer = LivenessTimer(Hub())
     judged: asyncio.Queue[bool] = asyncio.Queue()
-    remove = liveness_timer.add(judged.put_nowait)
+
+    def judge(is_late: bool) -> float:
+        judged.put_nowait(is_late)
+        return 0.0
+
+    remove = liveness_timer.add(judge)
     async with asyncio.timeout(30):
         while await judged.get():  # a busy machine may itself be late at first
             pass
         time.sleep(LATE_S + 1.0)  # noqa: ASYNC251 - blocks the loop on purpose
         assert await judged.get() is True
     remove()
+
+
+async def test_connection_is_checked_when_it_is_due_and_not_after_an_earlier_check_ended_it():
+    now, checked = [0.0], []
+    liveness_timer = LivenessTimer(Hub(), lambda: now[0])
+
+    def quiet(is_late: bool) -> float:
+        checked.append(("quiet", now[0]))
+        return 0.0
+
+    def busy(is_late: bool) -> float:
+        checked.append(("busy", now[0]))
+        if now[0] >= 1.25:
+            remove_last()
+        return 1.0
+
+    def last(is_late: bool) -> float:
+        checked.append(("last", now[0]))
+        return 1.0
+
+    removes = [liveness_timer.add(quiet), liveness_timer.add(busy)]
+    remove_last = liveness_timer.add(last)
+    for step in range(1, 7):
+        now[0] = 0.25 * step
+        liveness_timer.check()
+    times = {name: [at for who, at in checked if who == name] for name in ("quiet", "busy", "last")}
+    assert times == {"quiet": [0.25, 0.5, 0.75, 1.0, 1.25, 1.5], "busy": [0.25, 1.25], "last": [0.25]}
+    for remove in removes:
+        remove()
 
 
 async def test_no_login_begins_while_the_console_is_late():
