@@ -249,7 +249,8 @@ async def watch_nodes(
     if recording:
         await recording.start(console.recorder)
     interrupted = on_signals()
-    streamed = DIGESTED if writer is not None else DIGESTED & frozenset(metrics)
+    families = {*metrics, "gpu_link"} if "gpu" in metrics else metrics
+    streamed = DIGESTED if writer is not None else DIGESTED & frozenset(families)
     console.fleet.want("batch", Want(None, streamed, EVERY_SAMPLE))
     await console.start()
     progress = headless.ProgressLine(

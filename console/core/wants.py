@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ..records import GpuInfo
 
 #: Kinds that may come as digests; ranks, events and the inputs of all other findings keep their rate.
-DIGESTED: Final = frozenset({"gpu", "host", "nic"})
+DIGESTED: Final = frozenset({"gpu", "gpu_link", "host", "nic"})
 #: Records a second: every sample.
 EVERY_SAMPLE: Final = float("inf")
 

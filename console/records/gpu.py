@@ -154,7 +154,8 @@ class GpuDigest(Record, tag="gpu_digest", kw_only=True):
 
 
 class GpuLink(Record, tag="gpu_link", kw_only=True):
-    """One NVLink of one GPU, every 10 s, and within 5 s when its state or its errors change. Error counters are totals.
+    """One NVLink of one GPU: every 10 s, or once a minute while the node sends digests; within 5 s of a change of its
+    state or its errors. Error counters are totals.
 
     CRC errors and replays are counted up to Hopper; Blackwell and newer count the fields from `malformed_packets` on.
     """
@@ -165,8 +166,8 @@ class GpuLink(Record, tag="gpu_link", kw_only=True):
     up: bool | None = None  # True if the link is up
     version: Count | None = None  # NVLink generation
     speed_bytes_s: Float | None = None  # one direction, as reported by the driver
-    rx_bytes_s: Float | None = None  # payload, since the previous record
-    tx_bytes_s: Float | None = None  # payload, since the previous record
+    rx_bytes_s: Float | None = None  # payload, in the 10 s before
+    tx_bytes_s: Float | None = None  # payload, in the 10 s before
     crc_errors: Count | None = None  # CRC errors
     replay_errors: Count | None = None  # replayed packets
     recovery_errors: Count | None = None  # link recoveries

@@ -3,6 +3,9 @@
 A digest is the last sample with the lowest, mean and highest value of each figure that changed. It ends early, and the
 sample that ends it is sent at once, where anything changes that is not a figure, where a counter of errors grew, and
 where a figure crosses one of the thresholds of the order: then all samples of a digest mean the same to a rule.
+
+Of NVLinks, which are many and are read every 10 s, nothing is summed up: a link has a record when something but its
+throughput has changed, and once a minute.
 """
 
 import bisect
@@ -47,6 +50,9 @@ KINDS = {
         (),
     ),
 }  # fmt: skip
+#: Seconds between two records of a link in which nothing but these figures has changed.
+LINK_S = 60
+_LINK, _LINK_FIGURES = "gpu_link", frozenset(("rx_bytes_s", "tx_bytes_s"))
 
 
 class Order(object):
@@ -56,8 +62,9 @@ class Order(object):
         self.fields = fields  # as the console sent it
         self.kinds = frozenset(_texts(fields, "kinds"))
         for kind in sorted(self.kinds):
-            if kind not in KINDS:
-                raise ValueError("no digests of %r; there are digests of %s" % (kind, ", ".join(sorted(KINDS))))
+            if kind not in KINDS and kind != _LINK:
+                known = ", ".join(sorted(KINDS) + [_LINK])
+                raise ValueError("no digests of %r; there are digests of %s" % (kind, known))
         period_s: "Any" = fields.get("period_s")
         if not _is_number(period_s) or not LEAST_S <= period_s <= MOST_S:
             raise ValueError("the period of digests must be %d to %d s, not %r" % (LEAST_S, MOST_S, period_s))
@@ -120,6 +127,7 @@ class Digester(object):
         self.order = order
         self._clocks = realtime_ns, mono_ns
         self._entities: "dict[tuple[Any, ...], _Samples]" = {}
+        self._links: "dict[tuple[Any, Any], tuple[Fields, int]]" = {}  # (GPU, link): what it was, when it was sent
 
     def digest(self, facts: "Iterable[Fact]", interval_s: float) -> "list[Fact]":
         """What is to be sent now in place of the records of one instant. `interval_s`: until the next ones."""
@@ -127,10 +135,10 @@ class Digester(object):
         step = int(max(1.0, interval_s) * 1e9)
         sent: "list[Fact]" = []
         for kind, fields in facts:
-            if kind in self.order.kinds:
-                self._add(kind, fields, t, mono, step, sent)
-            else:
+            if kind not in self.order.kinds or (kind == _LINK and self._is_due(fields, mono)):
                 sent.append((kind, fields))
+            elif kind != _LINK:
+                self._add(kind, fields, t, mono, step, sent)
         for samples in self._entities.values():
             if samples.fields and mono - samples.mono > 1.5 * step:  # it is gone, or lost
                 sent.append(samples.take(self.order.period_s, is_old=True))
@@ -140,6 +148,16 @@ class Digester(object):
         """The digests that were begun."""
         begun = [samples for samples in self._entities.values() if samples.fields]
         return [samples.take(self.order.period_s, is_old=True) for samples in begun]
+
+    def _is_due(self, fields: "Fields", mono: int) -> bool:
+        """Whether a link is sent now."""
+        key = (fields.get("uuid"), fields.get("link"))
+        state = {name: value for name, value in fields.items() if name not in _LINK_FIGURES}
+        before, sent = self._links.get(key, (None, 0))
+        if state == before and mono - sent < LINK_S * 1e9:
+            return False
+        self._links[key] = (state, mono)
+        return True
 
     def _add(self, kind: str, fields: "Fields", t: int, mono: int, step: int, sent: "list[Fact]") -> None:
         period = int(self.order.period_s * 1e9)

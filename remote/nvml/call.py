@@ -129,12 +129,17 @@ class GpuLost(Exception):
 
 
 class NvmlDevice(object):
-    """One GPU's handle. `unsupported` is {field: reason} of the fields without a value."""
+    """One GPU's handle. `unsupported` is {field: reason} of the fields without a value.
+
+    After a `reset` the reasons stay until a field has a value, or has another reason, or `drop_unconfirmed` finds that
+    it did not fail again: else they would be gone and come back, and the records of them be sent again, each time.
+    """
 
     def __init__(self, nvml: "Any", handle: "Any") -> None:
         self.nvml = nvml
         self.handle = handle
         self.unsupported: "dict[str, str]" = {}
+        self._unconfirmed: "set[str]" = set()  # fields that have not failed since the last `reset`
         self._disabled: "set[str]" = set()
         self._choice: "dict[str, int]" = {}  # field: index of the alternative that succeeded last
         self.succeeded = 0  # calls since `begin_tick`
@@ -213,14 +218,22 @@ class NvmlDevice(object):
         if code in LOST:
             raise GpuLost(text)
         for field in fields:
-            self.unsupported.setdefault(field, text)
+            if field not in self.unsupported or field in self._unconfirmed:
+                self.unsupported[field] = text
+        self._unconfirmed.difference_update(fields)
         if code in LASTING:
             self._disabled.update(fields)
+
+    def note_reason(self, field: str, reason: str) -> None:
+        """Record why a field has no value now; it is read again at the next tick."""
+        self.unsupported[field] = reason
+        self._unconfirmed.discard(field)
 
     def mark_unsupported(self, fields: "Iterable[str]", reason: str) -> None:
         """Disable fields that have no source here."""
         for field in fields:
             self.unsupported[field] = reason
+        self._unconfirmed.difference_update(fields)
         self._disabled.update(fields)
 
     def mark_supported(self, fields: "Iterable[str]") -> None:
@@ -231,9 +244,16 @@ class NvmlDevice(object):
 
     def reset(self) -> None:
         """Try every field again."""
-        self.unsupported = {}
+        self.drop_unconfirmed()
+        self._unconfirmed = set(self.unsupported)
         self._disabled.clear()
         self._choice.clear()
+
+    def drop_unconfirmed(self) -> None:
+        """Forget the reasons of fields that have not failed since the last `reset`; all have been read since then."""
+        for field in self._unconfirmed:
+            self.unsupported.pop(field, None)
+        self._unconfirmed = set()
 
 
 class PcieThread(object):

@@ -103,7 +103,7 @@ class GpmReader(object):
                 if value == value and value >= 0:  # NaN: no measurement for this interval
                     values[field] = round(value * factor, 2)
             elif field in GPM_ONLY:
-                self._device.unsupported.setdefault(field, str(nvml.NVMLError(result.nvmlReturn)))
+                self._device.note_reason(field, str(nvml.NVMLError(result.nvmlReturn)))
         return values
 
     def close(self) -> None:

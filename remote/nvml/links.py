@@ -200,7 +200,7 @@ class NvLinks(object):
                 continue
             rate = self._counters.rate((link, source), values[source][0], values[source][1], now, unit)
             if rate is not None and rate > MOST * (record.get("speed_bytes_s") or _FASTEST_BYTES_S):
-                self._device.unsupported.setdefault("gpu_link." + field, TOO_FAST)
+                self._device.note_reason("gpu_link." + field, TOO_FAST)
             elif rate is not None:
                 record[field] = round(rate, 1)
         grown = {}

@@ -258,7 +258,7 @@ class GpuMetrics(object):
     def _shares(self, record: "dict[str, Any]", values: "Values", now: float) -> None:
         shares = {}
         for field in self._no_share:
-            self._device.unsupported[field] = "the number of this counter is not known for this release of the driver"
+            self._device.note_reason(field, "the number of this counter is not known for this release of the driver")
         for reason, _ in self._share_numbers:
             if _SHARE + reason in values:
                 value, bits = values[_SHARE + reason]
@@ -290,7 +290,7 @@ class GpuMetrics(object):
         for field in _BUSES[2:]:
             if record.get(field, 0.0) > MOST * self._links.line_rate:
                 del record[field]
-                self._device.unsupported[field] = TOO_FAST
+                self._device.note_reason(field, TOO_FAST)
         if self._gpm.is_pending:
             return
         if self._device.is_disabled(_PCIE[0]) or (_PCIE[0] in values and values[_PCIE[0]][1] < 64):
@@ -304,7 +304,7 @@ class GpuMetrics(object):
             record["pcie_rx_bytes_s"], record["pcie_tx_bytes_s"] = traffic
         elif reason is not None:
             for field in _PCIE:
-                self._device.unsupported[field] = reason
+                self._device.note_reason(field, reason)
 
 
 def _cannot_wrap_twice(bits: int, seconds: float) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two reads of identity and capabilities: limits and modes may change.
 REFRESH_S = 60.0
+#: Seconds after it until every field has been read again, also those of links.
+SETTLED_S = LINKS_REFRESH_S + 2.0
 #: Seconds between two reads of modes and limits, and of the PCIe generation, of which three tell a slow link
 #: from one that saves power.
 CHANGEABLE_S, PCIE_S = 5.0, 2.0
@@ -65,7 +67,7 @@ class Device(object):
         self.address: str | None = None  # in the kernel's notation
         self.event_reason: str | None = None  # why the driver sends no XIDs of it
         self.lost: str | None = None  # the driver's error
-        self.refresh_due = self.retry_due = self.changeable_due = self.pcie_due = 0.0
+        self.refresh_due = self.retry_due = self.changeable_due = self.pcie_due = self.settled_due = 0.0
         self.identity: Fields = {}
         self.last_info: Fields | None = None  # the fields of the last record
         self.info_basis: tuple[Fields, tuple[Any, ...]] = ({}, ())  # identity and states of which those were made
@@ -310,6 +312,8 @@ class GpuSampler(Sampler):
             elif now >= device.changeable_due and device.parent is None:
                 device.changeable_due = now + CHANGEABLE_S
                 device.update(info.changeable(device.nvml_device))
+                if now >= device.settled_due:
+                    device.nvml_device.drop_unconfirmed()
                 device.info_basis = ({}, ())  # the reasons of fields without a value may have changed
             elif now >= device.pcie_due and device.parent is None:
                 device.pcie_due = now + PCIE_S - 0.1  # ticks are on a grid and slightly late
@@ -332,7 +336,7 @@ class GpuSampler(Sampler):
     def _refresh(self, device: "Device", now: float) -> "list[Fact]":
         if device.last_info is not None:
             device.reset()
-        device.refresh_due = now + REFRESH_S + device.index
+        device.refresh_due, device.settled_due = now + REFRESH_S + device.index, now + SETTLED_S
         device.changeable_due = now + 1.0 + device.index % CHANGEABLE_S  # spread over the ticks
         device.identify(self)
         if device.parent is not None:

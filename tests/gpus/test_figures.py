@@ -50,6 +50,33 @@ def test_eight_gpus_send_figures_every_tick_and_their_info_once(watch):
     assert (gpu.ecc_corrected_aggregate, gpu.remap_pending, gpu.recovery_action) == (12, False, "none")
 
 
+def test_reading_everything_again_sends_no_info_that_says_the_same(watch):
+    lines = scenarios.hgx_h100()
+    del lines["gpu.serial"], lines["gpu.field.161"], lines["gpu.remote_type"]
+    sampler = watch(lines)
+    for _ in range(2):  # sums over links have a reason only after a second reading
+        sampler.tick(70.0)
+        [sampler.tick() for _ in range(30)]
+
+    ticks = [sampler.tick(70.0), *(sampler.tick() for _ in range(30))]  # each GPU is due within 8 s
+
+    assert [info.unsupported for tick in ticks for info in tick.gpu_info] == []
+
+
+def test_reason_of_a_field_is_gone_once_it_does_not_fail_any_more(watch):
+    lines = scenarios.hgx_h100()
+    del lines["gpu.field.82"]
+    sampler = watch(lines)
+    [sampler.tick() for _ in range(25)]
+    sampler.scenario.change({"gpu0.field.82": "u32:77"})
+
+    ticks = [sampler.tick(70.0), *(sampler.tick() for _ in range(30))]
+
+    infos = [info for tick in ticks for info in tick.gpu_info if info.index == 0]
+    assert "mem_temp_c" not in infos[-1].unsupported
+    assert ticks[-1].gpu[0].mem_temp_c == 77
+
+
 def test_unsupported_figures_are_none_and_listed_once_with_a_reason(watch):
     sampler = watch(scenarios.nothing_supported())
 
@@ -88,12 +115,13 @@ def test_nvlink_traffic_above_the_line_rate_is_unknown(watch):
     [sampler.tick() for _ in range(12)]
     sampler.scenario.change({"gpu0.field.139": 2000 + 10**9, "gpu0.field.138": 1000 + 200 * 10**6})
 
-    links = [link for _ in range(10) for link in sampler.tick().gpu_link if (link.index, link.link) == (0, 3)]
+    ticks = [sampler.tick() for _ in range(10)]
+    links = [link for tick in ticks for link in tick.gpu_link if (link.index, link.link) == (0, 3)]
 
     assert [(link.rx_bytes_s, link.tx_bytes_s) for link in links] == [(None, 200e6 * 1024 / 10)]
     assert sampler.tick().gpu[0].nvlink_rx_bytes_s is None
-    reasons = sampler.tick(61.0).gpu_info[0].unsupported
-    assert "exceeds the line rate" in reasons["nvlink_rx_bytes_s"]
+    infos = [info for tick in (*ticks, sampler.tick(61.0)) for info in tick.gpu_info if info.index == 0]
+    assert "exceeds the line rate" in infos[-1].unsupported["nvlink_rx_bytes_s"]
 
 
 def test_nvlink_throughput_of_blackwell_without_throughput_counters_comes_from_bytes(watch):

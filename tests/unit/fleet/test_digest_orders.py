@@ -42,6 +42,9 @@ class FakeLink:
         return [order["kinds"] for order in self.orders]
 
 
+ALL = sorted(DIGESTED)
+
+
 def orders_for(*links: FakeLink, **health: Any) -> DigestOrders:
     config = Config(cluster="c", nodes=(), health=HealthConfig(**health))
     return DigestOrders(config, lambda: {link.node.name: link for link in links}, digest_rules)
@@ -67,7 +70,7 @@ async def test_each_change_of_a_merge_is_one_order():
     link = FakeLink("n1")
     orders = orders_for(link)
     orders.soon()
-    await until(lambda: link.kinds == [["gpu", "host", "nic"]])
+    await until(lambda: link.kinds == [ALL])
     await idle(orders)
 
     for node in ("n2", "n3"):
@@ -75,14 +78,14 @@ async def test_each_change_of_a_merge_is_one_order():
     orders.wants.put("recording a", [Want(None, frozenset({"gpu"}), 1.0)])
     orders.wants.put("scrape", [Want(None, DIGESTED, 0.1)])
     await idle(orders)
-    assert link.kinds[1:] == [["host", "nic"]], "n1 is not on the screen; the scrape is served by digests"
+    assert link.kinds[1:] == [["gpu_link", "host", "nic"]], "n1 is not on the screen; the scrape is served by digests"
     orders.wants.put("view", [Want(frozenset({"n1"}), DIGESTED, EVERY_SAMPLE)])
     await idle(orders)
     assert link.kinds[2:] == [[]]
     orders.wants.put("view", [])
     orders.wants.put("recording a", [])
     await idle(orders)
-    assert link.kinds[3:] == [["gpu", "host", "nic"]]
+    assert link.kinds[3:] == [ALL]
     await orders.stop()
 
 
@@ -187,7 +190,7 @@ async def test_gpus_with_too_many_different_limits_come_in_full():
     orders = orders_for(link)
     for number in range(40):
         orders.add_info(info(uuid=f"u{number}", temp_slowdown_c=60.0 + number))
-    await until(lambda: link.kinds == [["host", "nic"]])
+    await until(lambda: link.kinds == [["gpu_link", "host", "nic"]])
     await orders.stop()
 
 
