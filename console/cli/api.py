@@ -147,6 +147,7 @@ async def _serve_api(
     def log_error(text: str) -> None:
         hub.publish_own(Log(source="console", severity="error", text=text))
 
+    context.uploads.open()
     async with serving(app, listen, server_socket, log_error):
         await console.start()
         on_address(listen.url(server_socket.getsockname()[1]))
@@ -167,6 +168,7 @@ async def _serve_api(
         pass  # its own cleanup has run
     await console.stop()
     context.queries.close()
+    context.uploads.close()
     return EXIT_OK
 
 

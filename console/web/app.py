@@ -23,7 +23,7 @@ from ..text import documents, format, logs
 from .audit import AuditLog
 from .auth import TokenAuth
 from .middleware import BODY_S, MAX_BODY, READS_PER_S, RequestMiddleware, problem_response, token_of_request
-from .operation import AnyOperation, Operation, OperationRequest, StreamOperation, WebContext
+from .operation import AnyOperation, Operation, OperationRequest, StreamOperation, UploadOperation, WebContext
 from .problems import HttpProblemError, http_problem
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -76,7 +76,10 @@ def _endpoint(context: WebContext, operation: AnyOperation) -> Endpoint:
             _check_scope(operation, request)
             if isinstance(operation, StreamOperation):
                 return await operation.handler(context, request)
-            result = await operation.handler(context, await _parse_request(operation, request))
+            if isinstance(operation, UploadOperation):
+                result = await operation.handler(context, request, _upload_query(operation, request))
+            else:
+                result = await operation.handler(context, await _parse_request(operation, request))
             return Response(documents.encode(result), operation.status, media_type="application/json")
         except HttpProblemError as error:
             return problem_response(error)
@@ -128,6 +131,18 @@ async def _parse_request(operation: Operation[Any], request: Request) -> Operati
         raise http_problem(400, "malformed", text, "GET /openapi.json describes it") from error
 
 
+def _upload_query(operation: UploadOperation[Any], request: Request) -> Any:
+    """The query of a request whose body is a file. Raises HttpProblemError, also for a file of another type."""
+    if _media_type(request) not in operation.media:
+        raise http_problem(415, "no_archive", f"request body has type {_media_type(request) or 'unknown'}",
+                           f"send Content-Type: {' or '.join(operation.media)}")  # fmt: skip
+    try:
+        return query_of(request, operation.parameters)
+    except msgspec.ValidationError as error:
+        text = f"invalid query of POST {operation.path}: {error}"
+        raise http_problem(400, "malformed", text, "GET /openapi.json describes it") from error
+
+
 def _with_integers(value: Any) -> Any:
     """A JSON value with floats that are whole numbers as integers: JSON has one type of number."""
     match value:
@@ -162,8 +177,12 @@ async def _body(request: Request) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise http_problem(408, "too_slow", f"request body incomplete after {BODY_S:g} s") from None
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = _media_type(request)
     if size and kind != "application/json":
         raise http_problem(415, "no_json", f"request body has type {kind or 'unknown'}, not application/json",
                       "send Content-Type: application/json")  # fmt: skip
     return b"".join(parts)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -21,6 +21,7 @@ from .operation import (
     Operation,
     OperationRequest,
     StreamOperation,
+    UploadOperation,
     WebContext,
     operation,
     stream,
@@ -97,7 +98,7 @@ def document(operations: Sequence[AnyOperation], title: str) -> Fields:
         methods = paths.setdefault(item.path, {})
         methods[item.method.lower()] = _operation_fields(item, by_type, components)
     for item in operations:  # a query is described by its parameters
-        if item.method == "GET":
+        if _has_query(item):
             components.pop(_name(by_type[id(item.parameters)]), None)
     return {
         "openapi": "3.1.0",
@@ -115,8 +116,12 @@ def document(operations: Sequence[AnyOperation], title: str) -> Fields:
     }  # fmt: skip
 
 
+def _has_query(operation: AnyOperation) -> bool:
+    return operation.method == "GET" or isinstance(operation, UploadOperation)
+
+
 def _types(operation: AnyOperation) -> list[Any]:
-    if isinstance(operation, Operation):
+    if isinstance(operation, Operation | UploadOperation):
         return [operation.parameters, operation.response]
     return [operation.parameters]
 
@@ -134,10 +139,13 @@ def _operation_fields(
         "tags": [operation.path.split("/")[1] or "about"], "responses": _responses(operation, by_type),
         "security": [{"token": [operation.scope]}],
     }  # fmt: skip
-    parameters = _parameters(operation, components[_name(schema)] if method == "GET" else {})
+    parameters = _parameters(operation, components[_name(schema)] if _has_query(operation) else {})
     if parameters:
         fields["parameters"] = parameters
-    if method == "POST":
+    if isinstance(operation, UploadOperation):
+        file = {"schema": {"type": "string", "format": "binary"}}
+        fields["requestBody"] = {"content": dict.fromkeys(operation.media, file), "required": True}
+    elif method == "POST":
         is_required = bool(components[_name(schema)].get("required"))  # no body is an empty one
         fields["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": is_required}
     return fields

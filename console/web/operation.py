@@ -22,6 +22,7 @@ from ..monitor.finding_tracker import FindingTracker
 from ..session.query.worker import QueryWorkerClient
 from .problems import http_problem
 from .tokens import AccessScope
+from .uploads import Uploads
 
 #: Responses of /metrics sent at a time; further ones wait. One of a large fleet takes 30 MB.
 MAX_SCRAPES: Final = 4
@@ -54,6 +55,7 @@ class WebContext(msgspec.Struct):
     reading: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)  # output of jobs
     querying: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     queries: QueryWorkerClient = msgspec.field(default_factory=QueryWorkerClient)  # its process is kept
+    uploads: Uploads = msgspec.field(default_factory=Uploads)
     scrapes: Scrapes = msgspec.field(default_factory=Scrapes)
     streams: int = 0  # open event streams
     closing: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -90,6 +92,7 @@ class OperationRequest(msgspec.Struct, Generic[P], frozen=True):
 
 Handler = Callable[[WebContext, OperationRequest[P]], Awaitable[Any]]
 StreamHandler = Callable[[WebContext, Request], Awaitable[Response]]
+UploadHandler = Callable[[WebContext, Request, P], Awaitable[Any]]
 
 
 class Operation(msgspec.Struct, Generic[P], frozen=True):
@@ -129,7 +132,27 @@ class StreamOperation(msgspec.Struct, frozen=True):
     scope: AccessScope = "read"
 
 
-AnyOperation = Operation[Any] | StreamOperation
+class UploadOperation(msgspec.Struct, Generic[P], frozen=True):
+    """A POST whose body is a file of one of the types `media`, which its handler reads; the response is JSON.
+
+    `parameters` is the type of the query.
+    """
+
+    method: ClassVar[Method] = "POST"
+    name_pattern: ClassVar[str] = ""
+
+    path: str
+    summary: str
+    handler: UploadHandler[P]
+    media: tuple[str, ...]
+    parameters: type[P]
+    response: Any
+    status: int = 201
+    problems: tuple[int, ...] = ()
+    scope: AccessScope = "run"
+
+
+AnyOperation = Operation[Any] | StreamOperation | UploadOperation[Any]
 
 
 def operation(method: Method, path: str, **options: Any) -> Callable[[Handler[P]], Operation[P]]:
@@ -147,3 +170,15 @@ def operation(method: Method, path: str, **options: Any) -> Callable[[Handler[P]
 def stream(path: str, *media: str, **options: Any) -> Callable[[StreamHandler], StreamOperation]:
     """Decorator that makes a handler a StreamOperation with these content types, its summary from its docstring."""
     return lambda handler: StreamOperation(path, cleandoc(handler.__doc__ or ""), handler, media, **options)
+
+
+def upload(
+    path: str, *media: str, parameters: type[P], **options: Any
+) -> Callable[[UploadHandler[P]], UploadOperation[P]]:
+    """Decorator that makes a handler an UploadOperation with these content types."""
+
+    def decorate(handler: UploadHandler[P]) -> UploadOperation[P]:
+        response = get_type_hints(handler)["return"]
+        return UploadOperation(path, cleandoc(handler.__doc__ or ""), handler, media, parameters, response, **options)
+
+    return decorate

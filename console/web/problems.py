@@ -45,7 +45,7 @@ MEANINGS: dict[int, str] = {
     408: "request timeout",
     409: "conflict with the current state; the text gives the reason",
     413: "request body too large",
-    415: "request body is not JSON",
+    415: "request body is not JSON, or not of a type that is accepted",
     429: "rate limit exceeded; retry after Retry-After seconds",
     500: "internal error in gconsole",
     503: "too many concurrent requests, or the server is stopping",

@@ -63,8 +63,8 @@ class Order(object):
         self.kinds = frozenset(_texts(fields, "kinds"))
         for kind in sorted(self.kinds):
             if kind not in KINDS and kind != _LINK:
-                known = ", ".join(sorted(KINDS) + [_LINK])
-                raise ValueError("no digests of %r; there are digests of %s" % (kind, known))
+                kinds = ", ".join(sorted(KINDS) + [_LINK])
+                raise ValueError("no digests of %r; there are digests of %s" % (kind, kinds))
         period_s: "Any" = fields.get("period_s")
         if not _is_number(period_s) or not LEAST_S <= period_s <= MOST_S:
             raise ValueError("the period of digests must be %d to %d s, not %r" % (LEAST_S, MOST_S, period_s))

@@ -33,6 +33,7 @@ from gconsole_remote.gateway import frames as remote_frames
 from gconsole_remote.proc import limited
 from gconsole_remote.stacks import py_spy, pystack
 
+from .archive_input import archive_seeds, read_archive
 from .conversation import CAPTURE, HELLO, FuzzedConversation
 from .kept_input import kept_seeds, read_kept
 from .memory_inputs import objects_seeds, read_objects
@@ -385,6 +386,7 @@ TARGETS = {
         Target("parquet", "Parquet of an untrusted session", read_parquet, parquet_seeds, most=32_768),
         Target("import", "a session as JSON or NDJSON, imported", read_import, _import_seeds),
         Target("meta", "session.json, and clock probe packets", read_meta, _meta_seeds, most=4_096),
+        Target("archive", "archives of clients, unpacked", read_archive, archive_seeds, most=32_768),
         Target("objects", "objects in the memory of a process", read_objects, objects_seeds),
         *(Target(name, *parts, most=8_192) for name, parts in (NODE_INPUTS | PROCESS_INPUTS).items()),
     )

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Annotated, Final
 
 import msgspec
 
 from ...config.model import Change
 from ...config.nodeset import expand
-from ...core.job_protocol import may_be_left
+from ...core.job_protocol import SyncFolder, may_be_left
 from ...launch.format import plan_text, shell
 from ...launch.node_capacity import node_facts
 from ...launch.plan import LaunchPlan, Refusal, make_plan
 from ...launch.request import RESERVED, JobRequest, Launcher, new_job
 from ...launch.scale import Batch, ScaleConfig
 from ...launch.state import job_status
-from ...records import Log
+from ...records import Failure, Log
+from ...text.format import plural
 from ..operation import OperationRequest, WebContext, operation
 from ..problems import HttpProblem, HttpProblemError, http_problem
+from .folders import FOLDER_ID
 from .jobs import JOB_NAME, JobResource, one_job, started_job
 from .nodes import NodeSet
 
@@ -58,7 +61,8 @@ class StartJobRequest(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[VariableName, Annotated[str, msgspec.Meta(max_length=65536, pattern=r"^[^\x00]*$")]] = {}
     scale: ScaleRequest | None = None
     check_imports: bool = False  # also look up the modules that the script imports
-    sync: Word | None = None  # refused with 400: it would copy a folder of the machine of the API to the nodes
+    # id of a folder of POST /folders: copied to all nodes first, to workdir or ~/gconsole-sync/NAME
+    sync: Annotated[str, msgspec.Meta(pattern=FOLDER_ID)] | None = None
     # jobs that must have completed, else the start is refused with 409; a plan only checks that they exist
     after: Annotated[tuple[JobName, ...], msgspec.Meta(max_length=64)] = ()
 
@@ -99,7 +103,8 @@ async def plan_job(context: WebContext, request: OperationRequest[StartJobReques
     """Plan a job without starting it: its nodes, and the command on each."""
     for name in request.parameters.after:
         started_job(context, name)
-    return planned(await _plan(context, request.parameters))
+    with context.uploads.using(request.parameters.sync) as folder:
+        return planned(await _plan(context, _request(context, request.parameters, folder)))
 
 
 @operation("POST", "/jobs", status=201, problems=(404, 409))
@@ -107,8 +112,17 @@ async def start_job(context: WebContext, request: OperationRequest[StartJobReque
     """Plan a job and start it on all of its nodes, or on none. Needs --allow-run."""
     context.permit(Change.START_JOB)
     _require_completed(context, request.parameters.after)
+    with context.uploads.using(request.parameters.sync) as folder:
+        plan = await _started(context, _request(context, request.parameters, folder))
+    return JobStarted(plan.job, planned(plan), one_job(context, plan.job))
+
+
+async def _started(context: WebContext, job: JobRequest) -> LaunchPlan:
+    """Start a job on all of its nodes; its plan. Raises HttpProblemError if it runs on none."""
     async with context.starting:  # two concurrent plans would get the same GPUs
-        plan = await _plan(context, request.parameters)
+        plan = await _plan(context, job)
+        if job.sync is not None and job.workdir is not None:
+            await _copy(context, plan, job.sync, job.workdir)
         failures = await context.control.start_job(plan.orders)
         if failures:
             unknown = may_be_left(failures.values())
@@ -121,7 +135,18 @@ async def start_job(context: WebContext, request: OperationRequest[StartJobReque
         await context.until(
             lambda: (view := job_status(context.store, plan.job)) is not None and not view.unseen, _REPORTED_S
         )
-    return JobStarted(plan.job, planned(plan), one_job(context, plan.job))
+    return plan
+
+
+async def _copy(context: WebContext, plan: LaunchPlan, folder: SyncFolder, workdir: str) -> None:
+    """Copy the folder of a job to its nodes. Raises HttpProblemError unless all of them have it."""
+    answers = await context.control.sync_folder(list(plan.orders), folder, workdir)
+    failures = {node: answer for node, answer in answers.items() if isinstance(answer, Failure)}
+    if failures:
+        raise HttpProblemError(HttpProblem(
+            status=409, name="not_copied", nodes=failures,
+            text=f"{plan.job} was not started: the folder was not copied to {plural(len(failures), 'node')}",
+        ))  # fmt: skip
 
 
 def _require_completed(context: WebContext, jobs: Sequence[str]) -> None:
@@ -135,9 +160,8 @@ def _require_completed(context: WebContext, jobs: Sequence[str]) -> None:
             raise http_problem(409, "after_failed", f"{job}: {view.state}", "start that job again, or leave it out")
 
 
-async def _plan(context: WebContext, spec: StartJobRequest) -> LaunchPlan:
+async def _plan(context: WebContext, request: JobRequest) -> LaunchPlan:
     """Raises HttpProblemError if the job does not fit."""
-    request = _request(context, spec)
     facts = node_facts(context.store, context.config.nodes)
     plan = await make_plan(context.control, facts, request, new_job(request.command))
     if isinstance(plan, Refusal):
@@ -145,22 +169,20 @@ async def _plan(context: WebContext, spec: StartJobRequest) -> LaunchPlan:
             status=409, name="no_plan", text=plan.reason, left_out=plan.left_out, change=plan.change,
             try_=plan.change[0] if plan.change else "",
         ))  # fmt: skip
-    return plan
+    if plan.brings is None:
+        return plan
+    name = PurePosixPath(plan.brings.local).name  # not where the server keeps it
+    return msgspec.structs.replace(plan, brings=msgspec.structs.replace(plan.brings, local=name))
 
 
-def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
+def _request(context: WebContext, spec: StartJobRequest, folder: SyncFolder | None) -> JobRequest:
     preferred = context.config.run
     reserved = [name for name in spec.env if name.startswith(RESERVED)]
     if reserved:
         raise http_problem(400, "reserved", f"{', '.join(reserved)}: reserved for gconsole", "use another name")
-    if spec.sync is not None:
-        raise http_problem(
-            400, "no_sync",
-            "folders of the machine where gconsole api runs are not copied for clients: they could read every file of"
-            " its user",
-            "run on the client: gconsole run start --sync DIR; or put the code on a file system that the nodes share,"
-            " and set workdir",
-        )  # fmt: skip
+    workdir = spec.workdir or preferred.workdir
+    if folder is not None and workdir is None:
+        workdir = f"~/gconsole-sync/{PurePosixPath(folder.local).name}"
     select = spec.select or preferred.select or "auto"
     return JobRequest(
         command=spec.command, nodes=spec.nodes or preferred.nodes,
@@ -169,10 +191,10 @@ def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
         min_gpu_mem_bytes=spec.min_gpu_mem_bytes, min_mem_bytes=spec.min_mem_bytes,
         min_disk_bytes=spec.min_disk_bytes,
         select=None if select == "auto" else tuple(host.name for host in expand(select)),
-        launcher=spec.launcher or preferred.launcher, workdir=spec.workdir or preferred.workdir,
+        launcher=spec.launcher or preferred.launcher, workdir=workdir,
         interface=spec.interface, port=spec.port, env=tuple(spec.env.items()),
         scale=ScaleConfig(spec.scale.path, spec.scale.text, spec.scale.batch) if spec.scale is not None else None,
-        check_imports=spec.check_imports,
+        sync=folder, check_imports=spec.check_imports,
     )  # fmt: skip
 
 

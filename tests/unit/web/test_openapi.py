@@ -14,7 +14,7 @@ PATHS = [
     "/", "/status", "/nodes", "/gpus", "/ranks", "/jobs", "/clients", "/findings", "/crashes", "/clocks", "/metrics",
     "/metrics/latest", "/profiling/sessions", "/profiling/start", "/profiling/stop", "/jobs/{id}", "/jobs/{id}/logs",
     "/jobs/{id}/stop", "/jobs/plan", "/captures", "/diagnose", "/nodes/health", "/nodes/{name}", "/events",
-    "/query", "/openapi.json", "/docs",
+    "/query", "/openapi.json", "/docs", "/folders", "/folders/{id}",
 ]  # fmt: skip
 
 
@@ -27,6 +27,9 @@ def test_openapi_document_has_the_expected_paths_and_methods() -> None:
     assert set(found) == set(PATHS)
     assert set(found["/jobs"]) == {"get", "post"} and set(found["/nodes/{name}"]) == {"get", "delete"}
     assert set(found["/nodes"]) == {"get", "post"}
+    sent = found["/folders"]["post"]
+    assert set(sent["requestBody"]["content"]) == {"application/gzip", "application/x-tar"}
+    assert [parameter["name"] for parameter in sent["parameters"]] == ["name"]
 
 
 def test_schema_references_resolve_and_every_schema_is_referenced() -> None:
