@@ -29,6 +29,8 @@ from .wait_for import PeerWait, Processes, is_waiting_for_clients
 
 #: Classes whose cause may be the rank itself or others: neither a culprit nor evidence.
 OPAQUE: Final[frozenset[FrameClass]] = frozenset({"device_wait", "unknown"})
+#: Status of ranks whose process is there.
+_THERE: Final = ("present", "no_permission")
 #: Classes of a process that the kernel does not run, whatever its stack shows.
 HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "debugger"})
 #: Role of a process outside of the job that ranks wait for.
@@ -196,6 +198,13 @@ class JobView:
         apart = ("exited", "not_found")
         return tuple(missing for missing in self.evidence.job.ranks_missing if missing.why not in apart)
 
+    @cached_property
+    def uncaptured(self) -> tuple[int, ...]:
+        """Ranks that are there and of which no capture has anything: they were found after it began."""
+        job, seen = self.evidence.job, {state.rank for state in self.states}
+        there = {row.rank for row in job.rows if row.attempt == job.attempt and row.status in _THERE}
+        return tuple(sorted(rank for rank in there - seen if rank is not None))
+
     @property
     def captured(self) -> tuple[RankState, ...]:
         """Ranks with a readable stack."""
@@ -285,7 +294,7 @@ def job_view_of(evidence: Evidence) -> JobView:
     live = {
         (row.node, row.pid, row.start_ticks)
         for row in job.rows
-        if row.attempt == job.attempt and row.status in ("present", "no_permission")
+        if row.attempt == job.attempt and row.status in _THERE
     }
     states: list[RankState] = []
     workers: dict[int, list[RankState]] = {}

@@ -297,7 +297,7 @@ def _all_busy(view: JobView, still: Stillness) -> RuleResult | None:
 def _unread(view: JobView, still: Stillness) -> RuleResult | None:
     """All observed ranks wait and some are not observed, which is not evidence against the unobserved ones."""
     unseen = (missing.rank for missing in view.out_of_sight if missing.rank is not None)
-    hidden = sorted({*_numbers(view.unread), *unseen})
+    hidden = sorted({*_numbers(view.unread), *view.uncaptured, *unseen})
     if not hidden or not view.waiting:
         return None
     return RuleResult("none", (), 0, wording.hidden(view, hidden), (), wording.remedy(view, hidden))

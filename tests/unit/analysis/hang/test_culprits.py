@@ -377,6 +377,13 @@ def test_rank_that_called_exec_is_named_by_what_the_kernel_says_of_it():
     assert "rank 1 runs another program than Python, by exec" in verdict.summary
 
 
+def test_cause_is_not_outside_of_the_ranks_if_one_of_them_was_found_after_the_capture_began():
+    scene = Scene()
+    verdict = waiting(scene, 1).rank(1, from_look=scene.looks).verdict()
+    assert (verdict.state, verdict.kind, names(verdict)) == ("undecided", "none", [])
+    assert "no data on rank 1" in verdict.summary
+
+
 #: A thread that communicates for the job, and the same thread when it has nothing to do.
 SENDS = (StackFrame("run", LIB + "threading.py", 1), at(12, "reduce_for_ever"), *REDUCE[2:])
 IDLES = (*SENDS[:2], StackFrame("get", LIB + "queue.py", 1), StackFrame("wait", LIB + "threading.py", 300))
