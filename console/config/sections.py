@@ -161,6 +161,10 @@ class AgentConfig(Section, frozen=True):
         RemotePath, _about('cache folder on the nodes; "": /var/tmp, else /tmp, else the home directory')
     ] = ""
     ephemeral: Annotated[bool, _about("true: no files on the nodes, binaries are kept in memory")] = False
+    wire: Annotated[
+        Literal["rows", "readable"],
+        _about("form of the records on the way: rows: arrays, a third of the bytes; readable: a JSON object per line"),
+    ] = "rows"
     simulate_gpus: Annotated[int, _about("simulated GPUs per node, marked SIM; 0: none", ge=0, le=64)] = 0
     digest_s: Annotated[
         float,

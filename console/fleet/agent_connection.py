@@ -22,6 +22,7 @@ from ..transport.transport import Channel, Unacked
 from . import quotas
 from .deploy.agent_payload import Payload
 from .record_receiver import FairReader, Line, RecordReceiver
+from .row_reader import LAYOUT, ROWS, RowReader, UndeclaredLayout
 from .rpc import Frame, Rpc
 from .sampling_monitor import SamplingMonitor
 from .wire import Hello, LineSplitter, MalformedFrame, read_frame, read_hello, read_lacking, split_greeting, unpack
@@ -51,6 +52,7 @@ class AgentConnection:
         self._node, self._hub, self._receiver, self._rpc = node, hub, receiver, rpc
         self._on_hello, self._warn = on_hello, warn
         self.sampling = SamplingMonitor(node.agent.sample_interval_ms / 1e3)
+        self._rows = RowReader(receiver)
         self._fair_reader = FairReader(self._process, self._set_paused, quotas.fair_share(), self._report_overload)
         self._lines = LineSplitter()
         self._last_words = LastWords()
@@ -215,10 +217,16 @@ class AgentConnection:
                 record = self._receiver.receive(line, rx)
                 if record is not None:
                     records.append(record)
+            elif line.startswith(ROWS):
+                self._rows.read(line, rx, records)
+            elif line.startswith(LAYOUT):
+                self._rows.declare(line)
             elif line:
                 self._handle_frame(read_frame(line))
         except MalformedFrame as error:
             self._warn(printable(str(error)[:500]))
+            if isinstance(error, UndeclaredLayout):
+                self.send({"rows": False})
         except RecursionError:
             self._warn("protocol error: frame is nested too deeply")
 

@@ -27,7 +27,7 @@ from ..text.sanitize import printable
 from .quotas import WARNINGS_BURST, WARNINGS_S, NodeQuota, TokenBucket
 
 #: Kinds that only the console may publish.
-_CONSOLE_KINDS = (ConsoleRecord, NodeState, Mark, Finding, ClockWindow, ClockNode)
+_CONSOLE_KINDS = frozenset((ConsoleRecord, NodeState, Mark, Finding, ClockWindow, ClockNode))
 #: Sources of log records that only the console may publish.
 _CONSOLE_SOURCES = ("console", "kubernetes")
 #: Kinds of pending gaps; the reason of a gap in the agent's buffer is the agent's own text.
@@ -72,15 +72,19 @@ class RecordReceiver:
         try:
             record = decode(line)
         except BadRecord as error:
-            self._reject(error)
+            self.reject(error)
             return None
+        return self.admit(record, len(line), rx)
+
+    def admit(self, record: Published, size: int, rx: int) -> Published | None:
+        """Stamp the origin of a decoded record of `size` bytes of JSON; None as of `receive`."""
         record.node, record.agent, record.rx = self._node, self.agent, rx
         if not self._is_next(record.seq):
             return None
-        if isinstance(record, _CONSOLE_KINDS) or (isinstance(record, Log) and record.source in _CONSOLE_SOURCES):
+        if type(record) in _CONSOLE_KINDS or (isinstance(record, Log) and record.source in _CONSOLE_SOURCES):
             self._warn(f"record kind reserved for the console: {type(record).__name__}")
             return None
-        refusal = self.quota.refusal(record, len(line))
+        refusal = self.quota.refusal(record, size)
         if refusal is not None:
             self._publish_gap("limit", f"rejected: {refusal}", record.seq, record.seq, 1)
             return None
@@ -103,7 +107,14 @@ class RecordReceiver:
             reason = f"no agent for {duration(away_ns)}: the one before ended"
             self._publish_gap("link", reason, last + 1, None, ticks)
 
-    def _reject(self, error: BadRecord) -> None:
+    def reject_up_to(self, first: int, last: int, reason: str) -> None:
+        """Count records as lost that cannot be read, those among them that were not received before."""
+        first = max(first, self.last_seq + 1)
+        if first <= last and self._is_next(first):
+            self.last_seq = last
+            self._publish_gap("limit", f"rejected: {reason}", first, last, last - first + 1)
+
+    def reject(self, error: BadRecord) -> None:
         """Report an invalid record, and count it as lost if it has a number."""
         if error.seq is not None and not self._is_next(error.seq):
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -15,8 +15,9 @@ PROTOCOL = (1, 1)
 #: Maximum bytes of a line, packed or not, as in the agent; valid lines reach 1 MB of file content.
 MAX_LINE = 4 << 20
 
+#: Errors of decoding a frame; a UnicodeDecodeError is a ValueError.
+DECODE_ERRORS: Final = (msgspec.DecodeError, ValueError, RecursionError, zlib.error)
 _GREETING, _LACKS = b'{"gconsole":', b'{"gconsole_lacks":'
-_DECODE_ERRORS = (msgspec.DecodeError, ValueError, RecursionError, zlib.error)  # a UnicodeDecodeError is a ValueError
 
 
 class MalformedFrame(ValueError):
@@ -106,7 +107,7 @@ def read_lacking(greeting: bytes) -> str | None:
         return None
     try:
         return msgspec.json.decode(greeting, type=_LackingArchive).gconsole_lacks
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         raise MalformedFrame(f"malformed request for the agent's modules: {error}") from error
 
 
@@ -114,7 +115,7 @@ def read_hello(line: bytes) -> Hello:
     """Parse a hello. Raises MalformedFrame, also if no protocol version is shared."""
     try:
         hello = msgspec.json.decode(line, type=_Greeting).gconsole
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         raise MalformedFrame(f"malformed hello: {error}") from error
     low, high = hello.protocol
     if low > PROTOCOL[1] or high < PROTOCOL[0]:
@@ -126,7 +127,7 @@ def read_node(line: bytes) -> str:
     """The node that the hello of a step's task names. Raises MalformedFrame."""
     try:
         return msgspec.json.decode(line, type=_TaskGreeting).gconsole.node
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         raise MalformedFrame(f"malformed hello: {error}") from error
 
 
@@ -138,7 +139,7 @@ def unpack(line: bytes) -> bytes:
         packed = base64.b64decode(msgspec.json.decode(line, type=_CompressedLine).z)
         inflater = zlib.decompressobj()
         content = inflater.decompress(packed, MAX_LINE)
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         raise MalformedFrame(f"corrupt packed frame: {error}") from error
     if not inflater.eof or b"\n" in content:
         raise MalformedFrame("corrupt packed frame: truncated, too long or more than one line")
@@ -149,7 +150,7 @@ def read_frame(line: bytes) -> dict[str, Any]:
     """Parse a frame other than a record. Raises MalformedFrame."""
     try:
         frame = msgspec.json.decode(line)
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         raise MalformedFrame(f"frame is not JSON: {error}") from error
     if not isinstance(frame, dict):
         raise MalformedFrame("frame is not a JSON object")

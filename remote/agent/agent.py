@@ -28,6 +28,7 @@ from .binaries import BinaryStore
 from .commands import DetachedStarter
 from .gpu_process import GpuProcess
 from .outbox import Outbox
+from .rows import ColumnOrder
 from .sampler_thread import SamplerThread
 
 TYPE_CHECKING = False
@@ -107,15 +108,18 @@ class Agent(object):
         """Serve the only connection this agent will have, then end the process."""
         orphan_s = self.config.get("orphan_s", 15)
         Thread(target=self.watch, args=(orphan_s,), name="gconsole-watch").start()
-        self.connect(sink, None)
+        self.connect(sink, None, self.config.get("rows"))
         self.serve(reader)
         self.end()
 
-    def connect(self, sink: "Any", after: "int | None") -> None:
-        """Write to `sink` from now on: a hello, then every record held above seq `after` (None: all that are held)."""
+    def connect(self, sink: "Any", after: "int | None", rows: "dict[str, list[str]] | None" = None) -> None:
+        """Write to `sink` from now on: a hello, then every record held above seq `after` (None: all that are held).
+
+        `rows`: the order of columns, if the console takes rows (see rows.py).
+        """
         with self._lock:
             old, self._sink = self._sink, None
-            turn = self.outbox.rewind(after if after is not None else 0)
+            turn = self.outbox.rewind(after if after is not None else 0, ColumnOrder(rows) if rows else None)
             self.outbox.control({"gconsole": self._hello(resumed=self._sampling)})
             self._sink = sink
         if old is not None:

@@ -1,8 +1,9 @@
 """The process that reads NVML: a driver library that hangs or crashes does not take the agent with it.
 
 It runs the samplers that call NVML on threads of its own, and sends their records on one pipe: those of an instant as
-a line of kinds and JSON between tabs, which the agent does not decode. Other messages are a line of JSON; other lines
-are a traceback of faulthandler. It starts with the first line of its input, and ends when its input ends.
+a line of kinds, or columns (see rows.py), and JSON between tabs, which the agent does not decode. Other messages are a
+line of JSON; other lines are a traceback of faulthandler. It starts with the first line of its input, and ends when its
+input ends.
 """
 
 import faulthandler
@@ -19,7 +20,7 @@ from ..proc.starvation import HungCalls
 from ..proc.threads import Thread
 from ..samplers.gpu import GpuSampler
 from ..samplers.topology import TopologySampler
-from . import wire
+from . import rows, wire
 from .gpu_fork import RANK_FIELDS
 from .sampler_thread import SamplerThread
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 class _Ranks(object):
     """What the child's samplers read of the process sampler."""
 
-    def __init__(self, rows: "list[list[Any]]") -> None:
-        self.ranks = [_Rank(row) for row in rows]
+    def __init__(self, ranks: "list[list[Any]]") -> None:
+        self.ranks = [_Rank(row) for row in ranks]
 
 
 class _Rank(object):
@@ -55,6 +56,7 @@ class _Child(object):
         self.epoch = epoch  # the agent's grid: it sends the records of both in one write
         self.outbox = self
         self.digests: "Order | None" = None
+        self.order: "rows.ColumnOrder | None" = None  # of columns, for records that are rows
         self._output = output
         self._lock = threading.Lock()
 
@@ -77,10 +79,10 @@ class _Child(object):
         if parts:
             self._write("\t".join([""] + parts + [""]))
 
-    @staticmethod
-    def _encoded(kind: str, fields: "Fields") -> "tuple[str, str]":
+    def _encoded(self, kind: str, fields: "Fields") -> "tuple[str, str]":
         try:
-            return kind, wire.to_json(fields)
+            columns = self.order.columns(kind, fields) if self.order is not None else None
+            return (kind, wire.to_json(fields)) if columns is None else (columns.text, columns.row(fields))
         except ValueError as error:  # NaN
             text = "a %s record could not be sent: %s" % (kind, error)
             return "log", wire.to_json({"source": "agent", "severity": "error", "text": text})
@@ -166,6 +168,8 @@ def _receive_settings(context: "Context", lines: "BinaryIO", child: "_Child") ->
             if settings["digests"] != ordered:
                 ordered = settings["digests"]
                 child.digests = _order(ordered)
+            if settings["rows"] != (child.order and child.order.names):
+                child.order = rows.ColumnOrder(settings["rows"]) if settings["rows"] else None
             context.shared["processes"] = _Ranks(settings["ranks"])
     except Exception:  # noqa: BLE001 - the agent starts another process
         child.report_crash("the settings of the GPU process could not be read")

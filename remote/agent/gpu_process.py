@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..samplers.base import Context, Fact, Fields
     from .agent import Agent
     from .digests import Order
+    from .rows import ColumnOrder
 
 #: Seconds without a first answer after which the driver counts as slow to start, and as hung. Without persistence mode
 #: a start takes seconds per GPU.
@@ -56,7 +57,12 @@ class GpuProcess(Sampler):
         self._pid = 0
         self._input = -1  # the child's, for ranks and intervals
         self._sent = ""
-        self._basis: "tuple[Any, float, Order | None]" = (None, 0.0, None)  # what that line was made of
+        self._basis: "tuple[Any, float, Order | None, ColumnOrder | None]" = (
+            None,
+            0.0,
+            None,
+            None,
+        )  # what that line was made of
         self._crash: "list[str]" = []  # lines of faulthandler
         self._ended = threading.Event()  # the child closed its output
         self._first = threading.Event()  # its first answer has arrived
@@ -207,7 +213,7 @@ class GpuProcess(Sampler):
             ended.set()
 
     def _post_facts(self, parts: "list[str]", first: "threading.Event") -> None:
-        """Post the records of one instant: `parts` are kind and JSON in turn."""
+        """Post the records of one instant: `parts` are kind or columns, and JSON, in turn."""
         pairs = zip(parts[::2], parts[1::2])  # noqa: B905 - Python 3.6
         facts = [(kind, text) for kind, text in pairs if kind != "inventory" or self._counts(text)]
         if facts:
@@ -243,12 +249,16 @@ class GpuProcess(Sampler):
     def _send_settings(self) -> None:
         snapshot = self.context.shared.get("processes")
         order = self._agent.digests
-        basis = (snapshot.ranks if snapshot is not None else None, self.context.interval_s, order)
+        rows = self._agent.outbox.order
+        basis = (snapshot.ranks if snapshot is not None else None, self.context.interval_s, order, rows)
         if self._sent and basis[0] is self._basis[0] and basis == self._basis:
             return  # the usual case: the process sampler publishes the same tuple until a rank changes
         present = snapshot.ranks if snapshot is not None else ()
         ranks = [[getattr(rank, name) for name in RANK_FIELDS] for rank in present]
-        settings = {"interval_s": self.context.interval_s, "ranks": ranks, "digests": order and order.fields}
+        settings = {
+            "interval_s": self.context.interval_s, "ranks": ranks, "digests": order and order.fields,
+            "rows": rows and rows.names,
+        }  # fmt: skip
         line = json.dumps(settings) + "\n"
         if line != self._sent and len(line) < 65536:  # of a pipe's buffer: a hung child must not block the agent
             if self._write(line):

@@ -195,7 +195,8 @@ def _serve_frames(agent: "Agent", connection: "socket.socket", sink: "_Sink") ->
     elif "start" in first:
         agent.last_received = time.monotonic()
         start = first["start"]
-        agent.connect(sink, start.get("after") if start.get("agent") == agent.id else None)
+        after = start.get("after") if start.get("agent") == agent.id else None
+        agent.connect(sink, after, start["config"].get("rows"))
         agent.serve(reader)
 
 

@@ -6,7 +6,7 @@ import time
 import zlib
 
 from ..clocks import stamps
-from . import wire
+from . import rows, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,17 +28,24 @@ class Chunk(object):
         self.data = b""
         self.packed = False
 
-    def add(self, lines: "list[bytes]") -> None:
-        """Append lines with the next sequence numbers."""
-        data, last = self.data + b"".join(lines), self.last + len(lines)
+    def add(self, lines: "list[bytes]", last: int) -> None:
+        """Append lines with the next sequence numbers, up to `last`."""
+        data = self.data + b"".join(lines)
         self.data, self.last = data, last  # both or, without memory, none
 
     def lines_after(self, seq: int) -> bytes:
-        """The bytes of the lines with a number above `seq`."""
+        """The bytes of the lines with a number above `seq`, and the layouts of the chunk."""
         data = zlib.decompress(self.data) if self.packed else self.data
         if seq < self.first:
             return data
-        return b"".join(data.splitlines(True)[seq - self.first + 1 :])
+        lines, last = [], self.first - 1
+        for line in data.splitlines(True):
+            is_layout = line.startswith(b'{"layout":')  # later rows may need it: the receiver may be another one
+            if not is_layout:
+                last = rows.last_seq(line) if line.startswith(b"[") else last + 1
+            if is_layout or last > seq:
+                lines.append(line)  # all rows of a line: the receiver knows those that it has by their numbers
+        return b"".join(lines)
 
     def pack(self) -> None:
         """Compress the lines."""
@@ -53,6 +60,9 @@ class Outbox(object):
     With `keep` (a lingering agent) records stay until the console acknowledges them; without, until they are taken.
     Above `limit` bytes the oldest are dropped, and a frame {"gap": [first, last], "reason": text} precedes the first
     record after them: every number is delivered exactly once, as a record or within a gap.
+
+    To a connection that takes rows (see rows.py) records are rows. Each chunk declares the layouts of its rows, because
+    those before it may be dropped, or be known to an earlier console only.
     """
 
     def __init__(self, limit: int, keep: bool) -> None:
@@ -67,25 +77,30 @@ class Outbox(object):
         self._chunks: Deque[Chunk] = collections.deque()
         self._control: Deque[bytes] = collections.deque()
         self._turn = 0  # counts connections; the writer of an old one gets None
+        self._order: "rows.ColumnOrder | None" = None  # of a connection that takes rows
+        self._layouts = rows.Layouts()
+        self._declared: "frozenset[int]" = frozenset()  # layouts whose rows may follow in the last chunk
+        self._sent: "tuple[Chunk | None, int]" = (None, 0)  # the last chunk of this connection, and bytes of it
         self._is_gathering = False  # the writer waits for more records: they need not wake it
         self._wake = threading.Condition()
 
     def post(self, facts: "Iterable[Fact | tuple[str, str]]") -> int:
         """Number, stamp and queue the records of one instant, which are sent in one write; returns their bytes.
 
-        Fields may be the text of a JSON object that is not empty, as `wire.to_json` makes it in another process.
+        Fields may be the text of a JSON object that is not empty, as `wire.to_json` makes it in another process, or
+        of a row, with its columns as the kind.
         One that cannot be encoded (NaN, a type unknown to JSON) is replaced by a `log` record. Without memory, none of
         them is queued, and their numbers go to later records. Raises MemoryError.
         """
         t, mono = stamps.realtime_ns(), stamps.mono_ns()
         with self._wake:
-            seq = self._seq
+            seq, declared = self._seq, self._declared
             try:
-                lines = [self._line(kind, fields, t, mono) for kind, fields in facts]
+                lines = self._lines(facts, t, mono)
                 if lines:
-                    self._append(lines)
+                    self._append(lines, seq + 1)
             except BaseException:
-                self._seq = seq
+                self._seq, self._declared = seq, declared
                 raise
             if lines:
                 if not self._is_gathering:
@@ -122,10 +137,10 @@ class Outbox(object):
                 self._is_gathering = False
             if turn != self._turn:
                 return None
-            records, written = self._records()
-            data = b"".join(self._control) + records
+            records, written, sent = self._records()
+            data = b"".join(self._control) + (records if self._order else self._layouts.readable(records))
             self._control.clear()
-            self._written = written
+            self._written, self._sent = written, sent
             if not self.keep:
                 self._drop_until(written)
             return data
@@ -136,17 +151,28 @@ class Outbox(object):
             self._acknowledged = max(self._acknowledged, min(seq, self._written))
             self._drop_until(self._acknowledged)
 
-    def rewind(self, seq: int) -> int:
-        """Begin a connection that has the records up to `seq`; returns its turn.
+    def rewind(self, seq: int, order: "rows.ColumnOrder | None" = None) -> int:
+        """Begin a connection that has the records up to `seq`; returns its turn. `order`: of one that takes rows.
 
         Later records are sent again; control frames of the old connection are dropped.
         """
         with self._wake:
             self._turn += 1
+            self._order, self._sent = order, (None, 0)
             self._control.clear()
             self._written = max(min(seq, self._written), self._acknowledged)
             self._wake.notify_all()
             return self._turn
+
+    @property
+    def order(self) -> "rows.ColumnOrder | None":
+        """The order of columns of a connection that takes rows."""
+        return self._order
+
+    def end_rows(self) -> None:
+        """Send no more rows on this connection."""
+        with self._wake:
+            self._order = None
 
     @property
     def last_seq(self) -> int:
@@ -156,9 +182,53 @@ class Outbox(object):
     def _ready(self) -> bool:
         return bool(self._control or (self._chunks and self._chunks[-1].last > self._written))
 
-    def _line(self, kind: str, fields: "Fields | str", t: int, mono: int) -> bytes:
-        head = {"kind": kind, "seq": self._seq + 1, "t": t, "mono": mono}
+    def _lines(self, facts: "Iterable[Fact | tuple[str, str]]", t: int, mono: int) -> "list[bytes]":
+        """The lines of records of one instant; consecutive ones of one layout are one line."""
+        if self._is_full() and (self.keep or self._chunks):
+            self._declared = frozenset()  # else everything before was handed to the only connection
+        lines: "list[bytes]" = []
+        batch: "list[str]" = []
+        layout: "rows.Layout | None" = None
+        for kind, fields in facts:
+            row_layout, row = self._row(kind, fields)
+            if layout is not None and batch and (row_layout is not layout or len(batch) >= rows.MOST_ROWS):
+                lines.append(layout.line(self._seq - len(batch) + 1, t, mono, batch))
+                batch = []
+            layout = row_layout
+            if layout is None:
+                lines.append(self._line(kind, fields, t, mono))
+                continue
+            if layout.number not in self._declared:
+                lines.append(layout.declaration())
+                self._declared = self._declared.union((layout.number,))  # type: ignore[arg-type]
+            batch.append(row)
+            self._seq += 1
+        if layout is not None and batch:
+            lines.append(layout.line(self._seq - len(batch) + 1, t, mono, batch))
+        return lines
+
+    def _row(self, kind: str, fields: "Fields | str") -> "tuple[rows.Layout | None, str]":
+        """The layout of a record and its row, or (None, "")."""
+        if self._order is None:
+            return None, ""
+        if isinstance(fields, str):
+            layout = self._layouts.find(kind) if fields.startswith("[") else None
+            return (layout, fields) if layout is not None and len(fields) <= rows.LONGEST_ROW else (None, "")
+        columns = self._order.columns(kind, fields)
+        layout = self._layouts.find(columns.text) if columns is not None else None
+        if columns is None or layout is None:
+            return None, ""
         try:
+            row = columns.row(fields)
+        except (ValueError, TypeError):
+            return None, ""  # reported as an object
+        return (layout, row) if len(row) <= rows.LONGEST_ROW else (None, "")
+
+    def _line(self, kind: str, fields: "Fields | str", t: int, mono: int) -> bytes:
+        head: "Fields" = {"kind": kind, "seq": self._seq + 1, "t": t, "mono": mono}
+        try:
+            if isinstance(fields, str) and fields.startswith("["):
+                kind, fields = rows.object_of(kind, fields)
             if isinstance(fields, str):  # formatted as `wire.to_json` does; at 8 GPUs it is called 30 times a second
                 text = '{"kind":"%s","seq":%d,' % (kind, self._seq + 1)
                 if not fields.startswith('{"t":'):  # a digest that ended before this instant has its own
@@ -172,14 +242,18 @@ class Outbox(object):
         self._seq += 1
         return line
 
-    def _append(self, lines: "list[bytes]") -> None:
+    def _is_full(self) -> bool:
+        """Whether the next records begin a chunk."""
+        return not self._chunks or self._chunks[-1].packed or len(self._chunks[-1].data) > self._chunk_bytes
+
+    def _append(self, lines: "list[bytes]", first: int) -> None:
         size = sum(len(line) for line in lines)
         posted, held = self.posted_bytes + size, self._held + size
-        if not self._chunks or self._chunks[-1].packed or len(self._chunks[-1].data) > self._chunk_bytes:
+        if self._is_full():
             if self._chunks:
                 held -= self._pack(self._chunks[-1])
-            self._chunks.append(Chunk(self._seq - len(lines) + 1))
-        self._chunks[-1].add(lines)
+            self._chunks.append(Chunk(first))
+        self._chunks[-1].add(lines, self._seq)
         self.posted_bytes, self._held = posted, held
         while self._held > self.limit and len(self._chunks) > 1:
             self._held -= len(self._chunks.popleft().data)
@@ -191,9 +265,10 @@ class Outbox(object):
         chunk.pack()
         return before - len(chunk.data)
 
-    def _records(self) -> "tuple[bytes, int]":
-        """The next records, and the number of the last one."""
-        parts, size, written = [], 0, self._written
+    def _records(self) -> "tuple[bytes, int, tuple[Chunk | None, int]]":
+        """The next records, the number of the last one, and the new `_sent`."""
+        parts: "list[bytes]" = []
+        size, written, sent = 0, self._written, self._sent
         for chunk in self._chunks:
             if chunk.last <= written:
                 continue
@@ -201,10 +276,11 @@ class Outbox(object):
                 break
             if chunk.first > written + 1:
                 parts.append(self._gap(written + 1, chunk.first - 1))
-            parts.append(chunk.lines_after(written))
+            is_next = chunk is sent[0] and not chunk.packed
+            parts.append(chunk.data[sent[1] :] if is_next else chunk.lines_after(written))
             size += len(parts[-1])
-            written = chunk.last
-        return b"".join(parts), written
+            written, sent = chunk.last, (chunk, len(chunk.data))
+        return b"".join(parts), written, sent
 
     def _gap(self, first: int, last: int) -> bytes:
         reason = "the buffer of %d bytes was full before the console received them" % self.limit

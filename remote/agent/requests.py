@@ -24,6 +24,8 @@ def act(agent: "Agent", frame: "Fields") -> None:
         agent.outbox.control({"pong": frame["ping"], "t": stamps.realtime_ns(), "mono": stamps.mono_ns()})
     elif "ack" in frame:
         agent.outbox.acknowledge(frame["ack"])
+    elif frame.get("rows") is False:
+        agent.outbox.end_rows()
     elif "snapshots" in frame:
         agent.read_clocks_every(frame["snapshots"])
     elif "watch" in frame:

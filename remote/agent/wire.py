@@ -1,4 +1,7 @@
-"""The wire: one JSON object a line, both ways. A frame over 64 KiB travels zlib'd inside a small one: {"z": base64}."""
+"""The wire: one JSON object a line, both ways. A frame over 64 KiB travels zlib'd inside a small one: {"z": base64}.
+
+Records may be rows, which rows.py describes.
+"""
 
 import binascii
 import json
@@ -29,8 +32,8 @@ def encode(frame: "Fields") -> bytes:
     return pack(to_json(frame))
 
 
-def to_json(frame: "Fields") -> str:
-    """One frame as text. Raises ValueError for NaN and infinity."""
+def to_json(frame: "Fields | tuple[Any, ...]") -> str:
+    """One frame, or a row of values, as text. Raises ValueError for NaN and infinity."""
     text = _ENCODER.encode(frame)
     return _ENCODER.encode(_escaped(frame)) if _LONE_SURROGATE.search(text) else text
 

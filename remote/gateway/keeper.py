@@ -171,6 +171,7 @@ class _Node(object):
         self._keeper.watch(stream.error, selectors.EVENT_READ, self._read_error)
         self._write_blob(self._opening.preamble)
         start = dict(self._opening.start or {}, agent="", after=0)  # all that the agent has: none of it is on a disk
+        start["config"] = dict(start.get("config") or {}, rows=None)  # each line has its numbers
         self._write(wire.encode({"start": start}))
 
     def _write(self, data: bytes) -> None:

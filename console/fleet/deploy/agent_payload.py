@@ -24,6 +24,7 @@ import msgspec
 
 from ...config.model import NodeConfig
 from ...config.sections import WatchConfig
+from ...records.rows import column_order
 from ..wire import PROTOCOL
 
 #: Runs on any `python3`, and on 2.7 up to the version check. hashlib is the last choice: it loads OpenSSL, 4 MB of RSS.
@@ -230,6 +231,7 @@ def start(
             "snapshot_period_ms": snapshot_period_ms,
             "gpu_clock": gpu_clock,
             "jobs_only": jobs_only,
+            "rows": column_order() if node.agent.wire == "rows" else None,
             **watch_settings(node.watch),
         },
     }
