@@ -90,7 +90,7 @@ class _Rules(msgspec.Struct, frozen=True):
 
     spec: KindSpec
     max_bytes: int
-    per_node: int | None
+    quota: str | None  # row of `PER_NODE`
     is_gpu: bool
     event: Callable[[Any], bool] | None  # as in its spec; of gaps there are few
     is_special: bool  # of a capture, a log, or of an agent's start
@@ -99,7 +99,7 @@ class _Rules(msgspec.Struct, frozen=True):
 _CAPTURED: Final = (Stack, Connection, Collective, PgStatus)
 _RULES: Final[dict[type[Record] | type[RawRecord], _Rules]] = {
     kind: _Rules(
-        spec, MAX_LARGE_RECORD if spec.is_large else MAX_RECORD, spec.per_node, spec.is_gpu,
+        spec, MAX_LARGE_RECORD if spec.is_large else MAX_RECORD, spec.quota, spec.is_gpu,
         None if kind is Gap else spec.event, kind in (*_CAPTURED, Log, Node),
     )
     for kind, spec in SPECS.items()
@@ -150,7 +150,7 @@ class NodeQuota:
             self._on_agent(record.agent)
         if rules.is_gpu and (refusal := self._check_gpu(record.uuid or "")):  # type: ignore[union-attr]
             return refusal
-        if rules.per_node is not None and (refusal := self._check_entities(record, rules, size)):  # type: ignore[arg-type]
+        if rules.quota is not None and (refusal := self._check_entities(record, rules, size)):  # type: ignore[arg-type]
             return refusal
         if rules.event is not None and rules.event(record) and not self._events.consume(max(1.0, size / EVENT_BYTES)):
             return f"more than {EVENTS_S:g} events per second"
@@ -195,7 +195,7 @@ class NodeQuota:
         return None
 
     def _check_entities(self, record: Record, rules: _Rules, size: int) -> str | None:
-        kind, key, limit = rules.spec.struct, key_of(record), rules.per_node or 0
+        kind, key, limit = rules.spec.struct, key_of(record), PER_NODE[rules.quota or ""]
         sizes = self._sizes.get(kind)
         if sizes is None:
             sizes = self._sizes[kind] = {}

@@ -59,6 +59,11 @@ class Layout:
         text += "" if self._has_t else f',"t":{t}'
         return (text if self._has_mono else f'{text},"mono":{mono}').encode()
 
+    @property
+    def decodes_directly(self) -> bool:
+        """Whether msgspec decodes its rows; other rows become objects first."""
+        return self._decoder is not None
+
     def records(
         self, rows: Sequence[msgspec.Raw], first: int, t: int, mono: int
     ) -> Iterator[tuple[int, Record | None, int]]:

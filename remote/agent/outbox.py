@@ -288,4 +288,6 @@ class Outbox(object):
 
     def _drop_until(self, seq: int) -> None:
         while self._chunks and self._chunks[0].last <= seq:
+            if self.keep and len(self._chunks) == 1 and not self._is_full():
+                return  # it declares the layouts of the records that are still to come
             self._held -= len(self._chunks.popleft().data)
