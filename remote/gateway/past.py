@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..samplers.base import Fields
 
 _HELLO = re.compile(rb'\{"gconsole":\{[^\n]*\}\n')
-_RECORD = re.compile(rb'(?:^|\n)\{"kind":"[a-z_]{1,32}","seq":([0-9]{1,18}),')
+_RECORD = re.compile(rb'(?:^|\n)(?:\{"kind":"[a-z_]{1,32}","seq":|\[[0-9]{1,3},)([0-9]{1,18}),')  # or rows
 _ACK = re.compile(rb'\{"ack":([0-9]{1,18})\}')
 #: Bytes of the lines before the hello.
 _MAX_GREETING = 1 << 20

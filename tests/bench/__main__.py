@@ -25,7 +25,8 @@ from .result import Outcome, Row, as_text
 
 #: Modules, in the order of the table.
 BENCHES = (
-    "first_sample", "check_fleet", "agent_cost", "gpu_cost", "start_up", "throughput", "idle_digests", "store_memory",
+    "first_sample", "check_fleet", "agent_cost", "gpu_cost", "start_up", "throughput", "wire_forms", "idle_digests",
+    "store_memory",
     "hours_memory", "screen_widgets", "screen_live", "screen_memory", "clusters_cost", "whole_console", "hang_verdict",
     "hang_fold", "capture_cost", "capture_of_users", "watched_step", "why_cost", "clock_probes", "clock_paths",
     "clock_stamps", "clock_lines", "session_cost", "query_cost", "long_sessions", "longest_session", "job_plan",

@@ -33,6 +33,7 @@ def conditions(rig_mode: str) -> list[tuple[str, str]]:
 MEASURED_CODE = {
     "agent_cost": ("remote",), "gpu_cost": ("remote",), "watched_step": ("remote",), "capture_cost": ("remote",),
     "throughput": ("console/fleet", "console/core", "console/records", "console/transport"),
+    "wire_forms": ("console/fleet", "console/records", "remote/agent"),
     "idle_digests": ("console/fleet", "console/core", "console/records", "console/monitor", "console/analysis/health"),
     "store_memory": ("console/core", "console/records"), "screen_widgets": ("console/tui/widgets",),
     "screen_live": ("console/tui", "console/core", "console/present", "console/monitor"),

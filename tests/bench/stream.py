@@ -97,7 +97,7 @@ class _RecordingTransport:
         await self._ssh.close()
 
 
-def record_agent() -> AgentOutput:
+def record_agent(listen_s: float = LISTEN_S) -> AgentOutput:
     """Run a real agent beside a real job for a few seconds and keep its output."""
     with (
         Rig(nodes=1, name="bench") as rig,
@@ -105,17 +105,17 @@ def record_agent() -> AgentOutput:
         tempfile.TemporaryDirectory() as scratch,
     ):
         job.wait_ready()
-        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
-        return _parse_output(asyncio.run(_record_output(load(str(target)).nodes[0])))
+        target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS, "wire": "readable"})
+        return _parse_output(asyncio.run(_record_output(load(str(target)).nodes[0], listen_s)))
 
 
-async def _record_output(node: NodeConfig) -> bytes:
+async def _record_output(node: NodeConfig, listen_s: float) -> bytes:
     recording, hub = _RecordingTransport(), Hub()
     staging = Staging(hub, Binaries())
     link = NodeLink(node, recording, hub, staging.send_now)
     link.start()
     try:
-        await asyncio.sleep(LISTEN_S)
+        await asyncio.sleep(listen_s)
     finally:
         await link.stop()
         await staging.close()
@@ -137,7 +137,7 @@ def _parse_output(received: bytes) -> AgentOutput:
     steady = min(len(by_kind[kind]) // count for kind, count in EACH_SECOND.items()) - 1
     if steady < 3:
         counts = {kind: len(group) for kind, group in by_kind.items()}
-        raise RuntimeError(f"the agent sent too few records in {LISTEN_S:g} s: {counts}")
+        raise RuntimeError(f"the agent sent too few records: {counts}")
     seconds = [
         [record for kind, count in EACH_SECOND.items() for record in by_kind[kind][n * count : (n + 1) * count]]
         for n in range(1, steady + 1)

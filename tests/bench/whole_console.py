@@ -37,7 +37,7 @@ def measure(quick: bool) -> Outcome:
     fed = in_new_process(_fed, screen_nodes, measured_s / 2)
     worst = max(views, key=lambda view: views[view].pct)
     screen_ms = 10 * max(0.0, views[worst].pct - fed) / screen_nodes
-    decode_us = in_new_process(_calibrate)
+    decode_us = in_new_process(calibrate_us)
     peer = f"decoding a gpu record {decode_us:.2f} µs"
     headless, whole = node_ms * NODES / 10, (node_ms + screen_ms) * NODES / 10
     return Outcome(
@@ -76,7 +76,7 @@ async def _fed_share(fleet: Fleet, measured_s: float) -> float:
     return pct
 
 
-def _calibrate() -> float:
+def calibrate_us() -> float:
     """µs of CPU to decode one `gpu` record, in a separate process."""
     line = msgspec.json.encode(Gpu(node="node001", index=1, uuid="GPU-1", util_pct=97.5, power_w=612.5, temp_c=71.0))
     began = time.process_time()

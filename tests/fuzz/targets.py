@@ -40,6 +40,7 @@ from .memory_inputs import objects_seeds, read_objects
 from .node_inputs import NODE_INPUTS
 from .places import folder_with, in_this_process, scratch
 from .process_inputs import PROCESS_INPUTS
+from .rows_input import read_rows, rows_seeds
 from .sent_session import parquet_seeds, read_parquet
 from .step_input import read_step, step_seeds
 
@@ -376,6 +377,7 @@ TARGETS = {
         Target("kept", "what a gateway has kept on its disk", read_kept, kept_seeds),
         Target("step", "output of srun with labels", read_step, step_seeds),
         Target("link", "a node's bytes through link, hub, store and recorder", read_link, _link_seeds),
+        Target("rows", "rows of records, and the same as objects", read_rows, rows_seeds, most=16_384),
         Target("record", "one record", read_record, _one_of_each_kind, most=16_384),
         Target("py-spy", "output of py-spy and pystack, parsed by the agent", read_pyspy, _pyspy_seeds, most=16_384),
         Target("dumps", "py-spy dumps, imported", read_dumps, _dumps_seeds, most=16_384),

@@ -35,7 +35,8 @@ class Agent:
     def __init__(self, folder: Path) -> None:
         hosts = folder / "hosts.toml"
         hosts.write_text(
-            f'[ssh]\ntransport = "local"\n[agent]\nlinger_s = 60\nsimulate_gpus = 2\nwire = "readable"\ncache_dir = "{folder}/cache"\n'
+            f'[ssh]\ntransport = "local"\n[agent]\nlinger_s = 60\nsimulate_gpus = 2\nwire = "readable"\n'
+            f'cache_dir = "{folder}/cache"\n'
             '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
         )
         node = load(str(hosts)).nodes[0]

@@ -150,7 +150,7 @@ def test_kinds_that_come_as_rows_are_decoded_without_a_detour(kind: str) -> None
 def test_invalid_value_is_reported_with_its_field_and_costs_only_its_own_row(value: str) -> None:
     readable, rows = Node(), Node()
     lines = '{"kind":"gpu","seq":1,"t":5,"mono":6,"index":0,"uuid":"u","util_pct":1}\n'
-    lines += '{"kind":"gpu","seq":2,"t":5,"mono":6,"index":%s,"uuid":"u","util_pct":2}\n' % value
+    lines += f'{{"kind":"gpu","seq":2,"t":5,"mono":6,"index":{value},"uuid":"u","util_pct":2}}\n'
     lines += '{"kind":"gpu","seq":3,"t":5,"mono":6,"index":0,"uuid":"u","util_pct":3}\n'
     readable.send_lines(lines.encode())
     rows.send(GPU)
