@@ -13,10 +13,12 @@ import pytest
 from nvml import scenarios
 from nvml.library import FUNCTIONS, Scenario, folder, load
 
-from gconsole_remote.agent import doctor, gpu_process, release, sampler_thread
+from gconsole.records.rows import column_order
+from gconsole_remote.agent import doctor, gpu_process, release, rows, sampler_thread
 from gconsole_remote.agent.digests import Order
 from gconsole_remote.agent.gpu_fork import GpuChild
 from gconsole_remote.agent.gpu_process import GpuProcess
+from gconsole_remote.agent.rows import ColumnOrder
 from gconsole_remote.agent.sampler_thread import SamplerThread
 from gconsole_remote.nvml import call
 from gconsole_remote.samplers.base import Context, Unavailable
@@ -33,11 +35,15 @@ class FakeAgent:
     def __init__(self):
         self.ended, self.epoch, self.outbox = threading.Event(), time.monotonic(), self
         self.posted, self.missing, self.logged = [], {}, []
-        self.digests = None
+        self.digests, self.order, self.rows = None, None, 0
         self.place = SimpleNamespace(root=None)
 
     def post(self, facts):
-        self.posted += [(kind, json.loads(fields) if isinstance(fields, str) else fields) for kind, fields in facts]
+        for kind, fields in facts:
+            if isinstance(fields, str) and fields.startswith("["):
+                self.rows += 1
+                kind, fields = rows.object_of(kind, fields)
+            self.posted.append((kind, json.loads(fields) if isinstance(fields, str) else fields))
 
     def miss(self, name, text, try_):
         self.missing[name] = text
@@ -441,3 +447,24 @@ def test_digests_are_made_in_the_child_and_end_with_their_order(started):
     watched.agent.digests = None
     watched.thread.wake()
     watched.agent.until(lambda: "period_s" not in watched.agent.last("gpu"), "samples again")
+
+
+def test_records_are_rows_while_the_console_takes_them_and_mean_the_same(started):
+    watched = started(scenarios.hgx_h100() | {"count": 1})
+    watched.agent.until(lambda: watched.agent.last("gpu"), "a first sample")
+    names, rows_before = set(watched.agent.last("gpu")), watched.agent.rows
+    watched.agent.order = ColumnOrder(column_order())
+    watched.thread.wake()
+    watched.agent.until(lambda: watched.agent.rows > 1, "rows")
+    of_row = watched.agent.last("gpu")
+    watched.agent.order = None
+    watched.thread.wake()
+    count = len(watched.agent.posted)
+    watched.agent.until(lambda: len(watched.agent.posted) > count + 10, "more records")
+    ended = watched.agent.rows
+    watched.agent.until(lambda: len(watched.agent.posted) > count + 20, "more records")
+
+    assert rows_before == 0
+    assert set(of_row) >= names - {"grown"}
+    assert watched.agent.rows == ended
+    assert all(fields["of"] for kind, fields in watched.agent.posted if kind == "inventory")
