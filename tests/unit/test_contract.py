@@ -24,6 +24,7 @@ from gconsole.fleet.deploy.send_binaries import Staging
 from gconsole.fleet.node_link import NodeLink
 from gconsole.fleet.wire import LineSplitter, unpack
 from gconsole.records import KINDS, Log, Record
+from gconsole.records.rows import Layout
 from gconsole.transport.openssh import LocalTransport
 
 #: The oldest supported Python, the console's, and the newest; versions in between run in `make full`.
@@ -74,6 +75,7 @@ class Tap:
 
     def __init__(self) -> None:
         self.received, self.errors = b"", b""
+        self.rows = 0
         self._local = LocalTransport()
 
     async def open(self, node, command, receiver):
@@ -93,7 +95,21 @@ class Tap:
         self.receiver.on_end(exit_status, error)
 
     def lines(self) -> list[bytes]:
-        return [unpack(line) for line in LineSplitter().feed(self.received)]
+        """The lines as the console unpacks them, each row as the object that it stands for."""
+        lines: list[bytes] = []
+        layouts: dict[int, Layout] = {}
+        for line in map(unpack, LineSplitter().feed(self.received)):
+            frame = json.loads(line) if line.startswith((b"[", b'{"layout":')) else None
+            if isinstance(frame, dict):
+                layouts[frame["layout"]] = Layout(frame["kind"], tuple(frame["names"]))
+            elif isinstance(frame, list):
+                number, first, _, t, mono, rows = frame
+                self.rows += len(rows)
+                raws = [msgspec.Raw(json.dumps(row).encode()) for row in rows]
+                lines += [layouts[number].readable(row, seq, t, mono) or b"" for seq, row in enumerate(raws, first)]
+            else:
+                lines.append(line)
+        return lines
 
 
 @contextmanager
@@ -157,6 +173,7 @@ async def test_every_agent_record_decodes_strictly_on_each_python_version(versio
     assert json.loads(hello)["gconsole"]["python"].startswith(version)
     assert all("pong" in frame or frame.get("ok") or "re" in frame for frame in others)
     assert {json.loads(line)["kind"] for line in sent} >= EXPECTED | PROBES
+    assert tap.rows > len(strict) / 4
     assert [record.seq for record in strict] == list(range(1, len(strict) + 1))
     for line, record in zip(sent, strict, strict=True):
         understood = msgspec.to_builtins(record)
