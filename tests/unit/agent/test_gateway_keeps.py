@@ -41,9 +41,15 @@ send("motd")
 send(json.dumps({"gconsole": {"protocol": [1, 1], "agent": agent, "arch": "x"}}, separators=(",", ":")))
 def count():
     seq = acked
+    takes_rows = bool(start["config"].get("rows"))
+    if takes_rows:
+        send('{"layout":0,"kind":"log","names":["text","severity"]}')
     while True:
         seq += 1
-        send('{"kind":"log","seq":%d,"t":1,"text":"%s"}' % (seq, "x" * 100))
+        if takes_rows:
+            send('[0,%d,1,1,1,[["%s","info"]]]' % (seq, "x" * 100))
+        else:
+            send('{"kind":"log","seq":%d,"t":1,"text":"%s"}' % (seq, "x" * 100))
         time.sleep(0.1)
 threading.Thread(target=count, daemon=True).start()
 for line in sys.stdin.buffer:
@@ -62,7 +68,7 @@ class Console(Receiver):
     def __init__(self) -> None:
         super().__init__()
         self.agent, self.seqs, self.gaps = "", {}, []  # type: ignore[var-annotated]
-        self._rest = b""
+        self._rest, self.rows = b"", 0
 
     def on_bytes(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -72,7 +78,9 @@ class Console(Receiver):
                 self.agent = frame["from"] if "from" in frame else frame["gconsole"]["agent"]
             elif "gap" in frame:
                 self.gaps.append(frame)
-            elif "seq" in frame:
+            elif "seq" in frame or line.startswith(b"["):
+                if line.startswith(b"["):
+                    frame, self.rows = {"seq": json.loads(line)[1]}, self.rows + 1
                 seqs = self.seqs.setdefault(self.agent, [])
                 if not seqs or frame["seq"] > seqs[-1]:  # as the console does
                     seqs.append(frame["seq"])
@@ -85,6 +93,7 @@ class Site:
     def __init__(self, cache: Path, folder: Path, mib: int) -> None:
         self.outer, self.kept, self.cache, self.folder = Outer(), [], cache, folder  # type: ignore[var-annotated]
         (folder / "node.py").write_text(NODE)
+        self.takes_rows = False  # the console does
         self.ssh = SshConfig(
             gateway="login1", record_on="login1", record_mib=mib, gateway_command="env NODE={node} /bin/sh -c"
         )
@@ -110,7 +119,8 @@ class Site:
         command = f"exec {sys.executable} {self.folder}/node.py {self.folder}"
         channel = await self.transport.open(NodeConfig(name="node1", ssh=self.ssh), command, console)
         channel.write(PROGRAM)
-        start = {"console": "c" * 16, "agent": agent, "after": after, "config": {"linger_s": 60, "orphan_s": 15}}
+        config = {"linger_s": 60, "orphan_s": 15, "rows": {"log": ["text", "severity"]} if self.takes_rows else None}
+        start = {"console": "c" * 16, "agent": agent, "after": after, "config": config}
         channel.write(json.dumps({"start": start}).encode() + b"\n")
         return console, channel
 
@@ -143,8 +153,12 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-async def test_next_console_gets_the_past_first_then_the_rest_once_each(tmp_path: Path, cache: Path) -> None:
+@pytest.mark.parametrize("takes_rows", [False, True])
+async def test_next_console_gets_the_past_first_then_the_rest_once_each(
+    tmp_path: Path, cache: Path, takes_rows: bool
+) -> None:
     async with site(tmp_path, cache) as gateway:
+        gateway.takes_rows = takes_rows
         gateway.set_agent("a")
         console, channel = await gateway.connect()
         await until(lambda: console.until_seq("a", 3))
@@ -158,6 +172,8 @@ async def test_next_console_gets_the_past_first_then_the_rest_once_each(tmp_path
         assert seqs == list(range(3, len(seqs) + 3))
         assert [(kept.nodes, kept.killed) for kept in gateway.kept] == [(1, False)]
         assert gateway.files()
+        assert 0 <= console.rows < len(seqs)
+        assert (console.rows > 0) == takes_rows
         channel.write(b'{"ack":%d}\n' % seqs[-1])
         await until(lambda: not gateway.files())
 
@@ -183,10 +199,12 @@ async def test_files_of_a_killed_gateway_are_read_and_it_is_said_that_it_was_kil
         await until(lambda: not gateway.files())
 
 
+@pytest.mark.parametrize("takes_rows", [False, True])
 async def test_damaged_frame_is_a_gap_with_its_place_and_the_torn_end_is_not_believed(
-    tmp_path: Path, cache: Path
+    tmp_path: Path, cache: Path, takes_rows: bool
 ) -> None:
     async with site(tmp_path, cache) as gateway:
+        gateway.takes_rows = takes_rows
         gateway.set_agent("a")
         console, _ = await gateway.connect()
         await until(lambda: console.until_seq("a", 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,11 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gconsole_remote.agent import wire
+from gconsole.config.model import NodeConfig
+from gconsole.config.sections import AgentConfig
+from gconsole.fleet.deploy import agent_payload
+from gconsole.records.rows import column_order
+from gconsole_remote.agent import requests, wire
 from gconsole_remote.agent.outbox import Outbox
 from gconsole_remote.agent.rows import LONGEST_ROW, MOST_LAYOUTS, MOST_ROWS, ColumnOrder
 
@@ -161,7 +166,7 @@ def test_rows_end_when_the_console_wants_objects() -> None:
     outbox = Outbox(ROOMY, keep=False)
     reader = Reader(outbox)
     outbox.post([a_gpu(1)] * 2)
-    outbox.end_rows()
+    requests.act(SimpleNamespace(outbox=outbox), {"rows": False})  # type: ignore[arg-type]
     reader.take()
     outbox.post([a_gpu(2)] * 2)
     reader.take()
@@ -183,6 +188,15 @@ def test_each_tick_declares_nothing_anew_while_records_are_acknowledged() -> Non
     outbox.post([a_gpu(20)])
     again.take()
     assert list(again.records) == [outbox.last_seq]
+
+
+def test_start_frame_orders_columns_unless_records_are_to_be_readable() -> None:
+    forms = [NodeConfig(name="node1", agent=AgentConfig(wire=form)) for form in ("rows", "readable")]  # type: ignore[arg-type]
+    orders = [agent_payload.start(node, "c", "", 0)["config"]["rows"] for node in forms]
+
+    assert orders == [column_order(), None]
+    assert orders[0]["gpu"][:4] == ["t", "mono", "period_s", "samples"]
+    assert {"gpu", "rank_stat", "host", "agent_cost", "nic", "gpu_link"} <= set(orders[0])
 
 
 @st.composite
