@@ -46,7 +46,7 @@ MUTATIONS: Final = (
     Mutation(
         "console_kinds_from_node",
         "a node publishes findings and verdict records of the console",
-        "if isinstance(record, _CONSOLE_KINDS) or",
+        "if type(record) in _CONSOLE_KINDS or",
         "if False or",
         (f"{FLEET}", "tests/security/test_hostile_agent.py"),
     ),
@@ -67,8 +67,8 @@ MUTATIONS: Final = (
     Mutation(
         "quota_never_frees",
         "processes that ended count against a node's quota for ever",
-        "        if is_gone(record):\n            self._forget(kind, key)",
-        "        if is_gone(record):\n            pass",
+        "is_gone(record):\n            self._forget(kind, key)",
+        "is_gone(record):\n            pass",
         (f"{FLEET}/test_quotas.py",),
     ),
     Mutation(
