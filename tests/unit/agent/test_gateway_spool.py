@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import zlib
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gconsole_remote.agent import cache
-from gconsole_remote.gateway import spool
+from gconsole_remote.gateway import keeper, past, spool
 
 NODE = "node1"
 
@@ -118,3 +119,30 @@ def test_folder_of_a_console_that_never_came_back_is_removed_after_a_week(tmp_pa
     assert not Path(old.path).exists()
     new.leave()
     assert not Path(new.top).exists()
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        b'{"kind":"log","seq":9,"text":"x"}\n',
+        b'{"layout":0,"kind":"log","names":["text","severity"]}\n[0,9,1,1,1,[["x","info"]]]\n',
+        b'{"pong":1}\n[0,9,1,1,1,[["x","info"]]]\n',
+    ],
+)
+def test_loss_at_the_end_of_the_past_is_explained_before_the_first_live_record(
+    folder: spool.Folder, live: bytes
+) -> None:
+    spool.Writer(folder, NODE, 1 << 20).append("a", 1, 3, lines(1, 3))
+    [path] = folder.files(NODE)
+    damaged = frame(lines(4, 8), first=4, last=8)[:-1] + b"?"
+    Path(path).write_bytes(Path(path).read_bytes() + damaged)
+    kept = past.Past(folder, keeper.Opening(NODE, ["true"]))
+    kept.pass_on(b'{"gconsole":{"agent":"a"}}\n', 1 << 16)
+    while kept.is_sending:
+        kept.next_bytes(1 << 16)
+    *before, gap, record = kept.pass_on(live, 1 << 16).splitlines(keepends=True)
+
+    assert json.loads(gap)["gap"] == [4, 8]
+    assert b"".join([*before, record]) == live
+    kept.on_input(b'{"ack":9}\n')
+    assert kept.is_over
