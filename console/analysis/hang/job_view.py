@@ -292,9 +292,7 @@ def job_view_of(evidence: Evidence) -> JobView:
     stacks = [stack for stack in evidence.stacks if (stack.job, stack.attempt) == (job.job, job.attempt)]
     natives, steps = native_classes(stacks, reader), step_loops(stacks, reader)
     live = {
-        (row.node, row.pid, row.start_ticks)
-        for row in job.rows
-        if row.attempt == job.attempt and row.status in _THERE
+        (row.node, row.pid, row.start_ticks) for row in job.rows if row.attempt == job.attempt and row.status in _THERE
     }
     states: list[RankState] = []
     workers: dict[int, list[RankState]] = {}
