@@ -74,9 +74,9 @@ class RecordReceiver:
         except BadRecord as error:
             self.reject(error)
             return None
-        return self.admit(record, len(line), rx)
+        return self.accept(record, len(line), rx)
 
-    def admit(self, record: Published, size: int, rx: int) -> Published | None:
+    def accept(self, record: Published, size: int, rx: int) -> Published | None:
         """Stamp the origin of a decoded record of `size` bytes of JSON; None as of `receive`."""
         record.node, record.agent, record.rx = self._node, self.agent, rx
         if not self._is_next(record.seq):

@@ -79,11 +79,11 @@ class RowReader:
         receiver = self._receiver
         for seq, record, size in layout.records(frame.rows, frame.first, frame.t, frame.mono):
             if record is not None:
-                admitted = receiver.admit(record, size, rx)  # type: ignore[arg-type]
+                accepted = receiver.accept(record, size, rx)  # type: ignore[arg-type]
             else:
-                admitted = self._receive_readable(layout, frame, seq, rx)
-            if admitted is not None:
-                records.append(admitted)
+                accepted = self._receive_readable(layout, frame, seq, rx)
+            if accepted is not None:
+                records.append(accepted)
 
     def _receive_readable(self, layout: Layout, frame: _Rows, seq: int, rx: int) -> Published | None:
         """Receive a row as the object that it stands for, which names what is wrong with it."""

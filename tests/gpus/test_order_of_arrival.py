@@ -110,8 +110,9 @@ def fleet_in_random_order(recorded, seed):
             for number, position in enumerate(order)]  # fmt: skip
 
 
-def test_health_has_no_finding_while_healthy_records_arrive_in_any_order(recorded):
-    for seed in range(200):
+@pytest.mark.parametrize("seeds", [40, pytest.param(200, marks=pytest.mark.full)])
+def test_health_has_no_finding_while_healthy_records_arrive_in_any_order(recorded, seeds):
+    for seed in range(seeds):
         facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
         for record in fleet_in_random_order(recorded, seed):
             facts.add([record])

@@ -48,7 +48,11 @@ def test_job_that_hangs_is_reported_without_being_asked_also_if_it_hung_before_t
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("all_spin", [("job_stalled", "warning", [])]), ("spins_and_trains", [])]
+    ("name", "expected"),
+    [
+        pytest.param("all_spin", [("job_stalled", "warning", [])], marks=pytest.mark.full),
+        pytest.param("spins_and_trains", [], marks=pytest.mark.full),
+    ],
 )
 def test_job_whose_ranks_all_spin_is_reported_only_if_it_exchanges_no_data(
     rig: Rig, needs_torch: None, tmp_path: Path, name: str, expected: list[tuple[str, str, list[str]]]

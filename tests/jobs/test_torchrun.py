@@ -51,6 +51,7 @@ def test_failed_rank_is_reported_with_its_node_and_exit_code(rig: Rig, tmp_path:
     assert processes_of(rig, "train.py") == []
 
 
+@pytest.mark.full
 def test_rank_ignoring_sigterm_is_killed_by_stop_with_no_processes_left(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
     folder = script("train.py", TRAIN)

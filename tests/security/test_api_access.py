@@ -25,7 +25,7 @@ from gconsole.web.app import make_app
 from gconsole.web.audit import READS_EVERY_S, REJECTIONS_EVERY_S, AuditLog
 from gconsole.web.auth import TokenAuth
 from gconsole.web.openapi import described
-from gconsole.web.operation import Operation, WebContext
+from gconsole.web.operation import Operation, UploadOperation, WebContext
 from gconsole.web.resources import OPERATIONS
 from gconsole.web.server import listen_at, open_socket, serving
 from gconsole.web.tokens import SCOPES, AccessScope, ApiToken, TokenError, tokens_of
@@ -128,13 +128,14 @@ LEAST: dict[tuple[str, str], AccessScope] = {
     ("POST", "/profiling/start"): "capture", ("POST", "/profiling/stop"): "capture",
     ("POST", "/nodes"): "run", ("DELETE", "/nodes/{name}"): "run",
     ("POST", "/jobs"): "run", ("POST", "/jobs/{id}/stop"): "run",
+    ("GET", "/folders"): "run", ("POST", "/folders"): "run", ("DELETE", "/folders/{id}"): "run",
 }  # fmt: skip
 
 
 def test_scope_of_every_operation_that_is_not_a_read_is_listed_here() -> None:
     scopes = {(item.method, item.path): item.scope for item in ALL}
     assert {key for key, scope in scopes.items() if scope != "read"} <= LEAST.keys()
-    assert all(isinstance(item, Operation) for item in ALL if item.method != "GET")
+    assert all(isinstance(item, Operation | UploadOperation) for item in ALL if item.method != "GET")
     assert {key: scope for key, scope in scopes.items() if key in LEAST} == LEAST
     assert all(key in LEAST for key in scopes if key[0] != "GET")
 
