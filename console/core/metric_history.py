@@ -107,8 +107,10 @@ class Series:
 
         Values beyond `MOST` are unknown: float32 ends at 3e38, and sums overflow before that.
         """
-        if any(value is not None and abs(value) > MOST for value in values):
-            values = [value if value is not None and abs(value) <= MOST else None for value in values]
+        for value in values:  # not `any`: this is done for every record of a fleet
+            if value is not None and not -MOST <= value <= MOST:
+                values = [value if value is not None and abs(value) <= MOST else None for value in values]
+                break
         if second > self._now:
             self._advance(second)
         if second > self._newest[row]:

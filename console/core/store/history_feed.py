@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -46,6 +47,13 @@ class _Anchor(msgspec.Struct):
         return record.mono + self.ahead_ns
 
 
+def _reader(metrics: Sequence[str]) -> Callable[[Record], Sequence[float | None]]:
+    """Reads these fields of a record; in C where there are several, which is a third of the time of a list."""
+    if len(metrics) == 1:
+        return lambda record: [getattr(record, metrics[0])]
+    return attrgetter(*metrics)
+
+
 class HistoryFeed:
     """Stores metrics in `history` at the second of the sample, on the console's clock."""
 
@@ -58,6 +66,7 @@ class HistoryFeed:
         )  # lazy: numpy takes 190 ms to import
 
         self._metrics = RECENT if is_recent else HISTORY
+        self._figures = {family: _reader(metrics) for family, metrics in self._metrics.items()}
         self._derived = {} if is_recent else HISTORY_DERIVED
         derived = {family: [metric.name for metric in metrics] for family, metrics in self._derived.values()}
         slots = LEAST_COARSE_SLOTS if is_recent else COARSE_SLOTS
@@ -85,7 +94,7 @@ class HistoryFeed:
         if isinstance(record, DigestibleRecord) and record.samples > 1:
             self._put_digest(family, key, second, record)
         else:
-            self.history.put(family, key, second, [getattr(record, metric) for metric in self._metrics[family]])
+            self.history.put(family, key, second, self._figures[family](record))
         if family in self._derived:
             derived, metrics = self._derived[family]
             self.history.put(derived, key, second, [metric.read(record) for metric in metrics])
