@@ -27,6 +27,8 @@ MAX_UNPACKED: Final = MAX_BYTES + MAX_ENTRIES * 2048
 _MAX_PATH, _MAX_NAME = 4096, 255
 _GZIP: Final = b"\x1f\x8b"
 _CHUNK: Final = 1 << 20
+#: The end of an archive, of two blocks.
+_END: Final = bytes(2 * tarfile.BLOCKSIZE)
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -100,6 +102,9 @@ def _extract(file: _BoundedFile, folder: Path) -> None:
             file.budget = None
             archive.members.clear()  # it would keep all of them
             if entry is None:
+                file.seek(archive.offset)
+                if file.read(len(_END)) != _END:  # `tarfile` takes whatever is no header as the end
+                    raise BadFolder("the archive ends early; was tar interrupted? Send it again")
                 break
             entries += 1
             if entries > MAX_ENTRIES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -72,6 +73,11 @@ def _raise(error: OSError) -> None:
 
 def _target(root: Path, link: Path) -> str:
     """The relative target of a link. Raises BadFolder if it is outside of the folder: it would dangle on a node."""
+    try:
+        link.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # of which `resolve` makes a RuntimeError before Python 3.13
+            raise BadFolder(f"{link} leads to itself; remove it") from error
     there = link.resolve()
     if not there.is_relative_to(root):
         raise BadFolder(f"{link} links to {there}, outside of the folder; "

@@ -65,6 +65,8 @@ def test_job_runs_the_folder_that_the_client_sent_on_all_nodes(api: Api, tmp_pat
     assert (folder["name"], folder["files"], folder["bytes"]) == ("llama", 2, len(SCRIPT) + len("TEXT = 'hello'\n"))
     wanted = {"command": ["python3", "train.py"], "launcher": "env", "nodes": 2, "procs_per_node": 1,
               "gpus_per_node": 0, "sync": folder["id"]}  # fmt: skip
+    logged = api.post("/query", {"sql": "SELECT text FROM log"})["rows"]
+    assert any(folder["id"] in row[0] and folder["sha256"] in row[0] for row in logged), "which job had which code"
     plan = api.post("/jobs/plan", {**wanted, "workdir": f"{rig.nodes[0].inside}/planned"})
     assert "llama" in plan["text"] and str(tmp_path) not in plan["text"], "no path of the server"
 

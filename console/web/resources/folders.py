@@ -9,6 +9,8 @@ import msgspec
 from starlette.requests import Request
 
 from ...config.model import Change
+from ...records import Log
+from ...text.format import plural
 from ..operation import NoParameters, OperationRequest, WebContext, operation, upload
 from ..problems import http_problem
 from ..uploads import Upload
@@ -53,7 +55,10 @@ async def send_folder(context: WebContext, request: Request, parameters: SendFol
     context.permit(Change.START_JOB)
     if re.search(FOLDER_NAME, parameters.name) is None:
         raise http_problem(400, "malformed", "the name must have letters, digits, dots, _ and -, at most 64")
-    return _seen(context, await context.uploads.receive(parameters.name, request.stream()))
+    sent = _seen(context, await context.uploads.receive(parameters.name, request.stream()))
+    text = f"folder {sent.id} was sent over HTTP: {sent.name}, {plural(sent.files, 'file')}, SHA-256 {sent.sha256}"
+    context.hub.publish_own(Log(source="console", text=text))
+    return sent
 
 
 @operation("GET", "/folders", scope="run")

@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,23 @@ def test_link_that_leads_out_of_the_folder_is_refused_when_it_is_read(tmp_path: 
     folder = unpacked(tmp_path, tar_of(("a", {"type": SYMLINK, "linkname": "/etc/passwd"}, b"")))
     with pytest.raises(BadFolder, match="outside of the folder"):
         read_folder(folder)
+
+
+def test_links_that_lead_to_each_other_are_refused_when_they_are_read(tmp_path: Path) -> None:
+    links = [(name, {"type": SYMLINK, "linkname": other}, b"") for name, other in (("a", "b"), ("b", "a"))]
+    folder = unpacked(tmp_path, tar_of(*links))
+    with pytest.raises(BadFolder, match="leads to itself"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("rest", [b"", bytes(512), b"x" * 1024], ids=["nothing", "half an end", "no header"])
+def test_archive_of_an_interrupted_tar_is_refused_and_not_taken_for_a_smaller_one(
+    tmp_path: Path, compress: Callable[[bytes], bytes], rest: bytes
+) -> None:
+    whole = tar_of(("a", {}, b"x"), ("b", {}, b"y"))
+    with pytest.raises(BadFolder, match="ends early"):
+        unpacked(tmp_path, compress(whole[:1024] + rest))  # after the first file
 
 
 def test_mode_of_a_file_has_no_rights_of_its_owner(tmp_path: Path) -> None:
