@@ -34,6 +34,8 @@ KEPT_S: Final = 3600.0
 #: Seconds. A client that sends nothing for this long is given up.
 STALL_S: Final = 30.0
 _LOCK: Final = "lock"
+#: Seconds. A folder without a lock may be that of a server which is just making it; later it was left.
+YOUNG_S: Final = 60.0
 
 
 class Upload(msgspec.Struct):
@@ -64,9 +66,12 @@ class Uploads:
     def open(self) -> None:
         """Remove what servers have left that were killed."""
         for root in self._parent.glob("*") if self._parent.is_dir() else ():
-            with contextlib.suppress(OSError), (root / _LOCK).open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: that server is alive
-                shutil.rmtree(root, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if not (root / _LOCK).exists() and time.time() - root.stat().st_mtime < YOUNG_S:
+                    continue
+                with (root / _LOCK).open("ab") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: that server is alive
+                    shutil.rmtree(root, ignore_errors=True)
 
     def close(self) -> None:
         """Remove all folders."""
@@ -122,7 +127,12 @@ class Uploads:
         try:
             place.mkdir(mode=0o700)
             sha256 = await _store(place / "archive", parts, MAX_TOTAL - self._total)
-            folder = await asyncio.to_thread(_unpacked, place, name)
+            unpacking = asyncio.ensure_future(asyncio.to_thread(_unpacked, place, name))
+            try:
+                folder = await asyncio.shield(unpacking)
+            except asyncio.CancelledError:
+                await asyncio.wait({unpacking})  # the thread goes on writing, and what it writes is removed below
+                raise
             if folder.bytes > MAX_TOTAL - self._total:
                 raise _no_room()
         except BadFolder as error:

@@ -57,12 +57,8 @@ class GpuProcess(Sampler):
         self._pid = 0
         self._input = -1  # the child's, for ranks and intervals
         self._sent = ""
-        self._basis: "tuple[Any, float, Order | None, ColumnOrder | None]" = (
-            None,
-            0.0,
-            None,
-            None,
-        )  # what that line was made of
+        #: What that line was made of: ranks, interval, digests, rows.
+        self._basis: "tuple[Any, float, Order | None, ColumnOrder | None]" = (None, 0.0, None, None)
         self._crash: "list[str]" = []  # lines of faulthandler
         self._ended = threading.Event()  # the child closed its output
         self._first = threading.Event()  # its first answer has arrived

@@ -129,7 +129,7 @@ WRITERS = {
     "tui/controllers/shutdown.py": "/dev/null",
     "cli/options.py": "a copy of standard input, in a folder of its own, 0700",
     "launch/archive.py": "an unpacked archive, in a new folder of the uploads, 0700; none that exists",
-    "web/uploads.py": "an archive that a client sends, and a lock, in a folder of its own, 0700",
+    "web/uploads.py": "an archive that a client sends, and locks, in folders of its own, 0700",
     "demo/cluster.py": "in a folder of its own, 0700",
     "demo/flight_recorder.py": "in the demo's folder",
 }
