@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from clusters import busy_cluster, demo
 from fake_cluster import FakeCluster
+from running import running
 from session_builders import a_job, a_session
 from waiting import screen, settle, shows, until
 
@@ -297,6 +298,19 @@ async def test_cursor_of_a_long_query_stays_visible_when_the_terminal_shrinks():
         await until(pilot, lambda: app.view.size.width == 60, "the new width")
         await settle(pilot)
         await shows(pilot, "rank = 10")
+
+
+@pytest.mark.parametrize("height", [24, 12])
+async def test_lines_that_are_undone_or_deleted_may_end_the_scrollbar(height: int):
+    app = demo().app()
+    async with running(app, "9", "slash", size=(80, height)) as pilot:
+        line = app.view._editor.line
+        for remove in (line.undo, lambda: line.delete((0, 0), line.document.end)):
+            line.insert("SELECT 1\n" * 9)
+            await until(pilot, lambda: line.show_vertical_scrollbar)
+            remove()
+            await until(pilot, lambda: not line.show_vertical_scrollbar)
+            assert line.text == "" and line.cursor_location == (0, 0)
 
 
 async def test_digits_switch_views_when_the_editor_is_not_focused():

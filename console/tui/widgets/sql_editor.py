@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from textual import events
 from textual.app import ComposeResult
 from textual.document._document import Document
+from textual.geometry import Offset
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -48,6 +49,15 @@ class SqlText(TextArea):
         """Repaint the new wrap, which Textual does only where the number of lines changes, and show the cursor."""
         self.refresh()
         self.call_after_refresh(self.scroll_cursor_visible)
+
+    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
+        """Scroll to the cursor, unless an edit that took its line away has yet to move it.
+
+        Textual (8.2) adjusts the scrollbars in between, which scrolls to the cursor.
+        """
+        if self.cursor_location[0] >= self.document.line_count:
+            return self.scroll_offset
+        return super().scroll_cursor_visible(center, animate)
 
     def action_run(self) -> None:
         self._editor.run()
