@@ -15,7 +15,8 @@ from typing import Final
 from ..core.bus import Hub
 from ..records import Log
 
-#: Seconds between two checks of a connection that may be silent, and shortest time between any two.
+#: Seconds between two checks of a connection that may be silent, and shortest time between any two. No connection may ask
+#: for a longer time than `LATE_S`: the next check is also what notices that the event loop is late.
 CHECK_S: Final = 0.25
 #: Seconds. If a check is later than the first, silence is not judged; if it is later than the second, as long as the
 #: silence after which a node is shown as lost, the lateness is reported.
@@ -34,7 +35,7 @@ Check = Callable[[bool], float]
 
 
 class LivenessTimer:
-    """Calls the check of each connection when it is due, on a grid of `CHECK_S`."""
+    """Calls the check of each connection when it is due; those due within `CHECK_S` of the first wait for each other."""
 
     def __init__(self, hub: Hub, clock: Callable[[], float] = time.monotonic) -> None:
         self._hub, self._clock = hub, clock
@@ -51,6 +52,9 @@ class LivenessTimer:
         self._number += 1
         number = self._number
         self._checks[number], self._dues[number] = check, -math.inf
+        if self._timer is not None and self._due > self._clock() + CHECK_S:
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None:
             self._schedule()
         return lambda: self._remove(number)
@@ -68,8 +72,9 @@ class LivenessTimer:
             self._timer = None
 
     def _schedule(self) -> None:
-        self._due = self._clock() + CHECK_S
-        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self.check)
+        now = self._clock()
+        self._due = max(now + CHECK_S, min(self._dues.values()))
+        self._timer = asyncio.get_running_loop().call_later(self._due - now, self.check)
 
     def check(self) -> None:
         """Check every connection that is due, and note how late this is."""

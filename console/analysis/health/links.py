@@ -47,18 +47,19 @@ def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
         alike: dict[str, list[GpuHealth]] = defaultdict(list)
         named = [gpu.info.name for gpu in node.gpus.values() if gpu.info is not None and gpu.info.parent is None]
         for gpu in node.gpus.values():
-            fell = sorted(number for number in gpu.links_up if gpu.links[number].up is False)
+            fell = []
+            if gpu.up_links < len(gpu.links_up):
+                fell = sorted(number for number in gpu.links_up if gpu.links[number].up is False)
             if fell and gpu.info is not None and gpu.info.lost is None:
                 total = max(len(gpu.links), gpu.info.nvlinks or 0)
-                up = sum(link.up is True for link in gpu.links.values())
-                yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {up} of {total} up")
+                yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {gpu.up_links} of {total} up")
             elif gpu.info is not None and gpu.info.name is not None and _has_all_links(gpu, gpu.info):
                 alike[gpu.info.name].append(gpu)
         for name, gpus in alike.items():
             others = sum(other is not None and other != name for other in named)
             usual = _usual_links(gpus, (node.gpu_total or 0) - others)
             for gpu in gpus:
-                up = sum(link.up is True for link in gpu.links.values())
+                up = gpu.up_links
                 if usual is not None and up < usual and (up or _are_switched(gpus, node)):
                     down = [number for number, link in gpu.links.items() if link.up is False]
                     yield _down(gpu, sorted(down), f"{plural(up, 'NVLink')} up, peers have {usual}")
@@ -68,7 +69,7 @@ def _has_all_links(gpu: GpuHealth, info: GpuInfo) -> bool:
     """Whether the state of every link is known."""
     if info.nvlinks is None or info.lost is not None:
         return False
-    return len(gpu.links) >= info.nvlinks > 0 and all(link.up is not None for link in gpu.links.values())
+    return len(gpu.links) >= info.nvlinks > 0 and not gpu.unknown_links
 
 
 def _are_switched(gpus: Sequence[GpuHealth], node: NodeHealth) -> bool:
@@ -77,7 +78,7 @@ def _are_switched(gpus: Sequence[GpuHealth], node: NodeHealth) -> bool:
 
 def _usual_links(gpus: Sequence[GpuHealth], total: int) -> int | None:
     """How many links are up on most of `total` GPUs, of which these are complete; None without such a majority."""
-    counts = Counter(sum(link.up is True for link in gpu.links.values()) for gpu in gpus)
+    counts = Counter(gpu.up_links for gpu in gpus)
     (up, often), *_ = counts.most_common(1)
     return up if 2 * often > total > 2 else None
 
@@ -91,6 +92,8 @@ def _down(gpu: GpuHealth, links: Sequence[int], words: str) -> FindingDraft:
 def nvlink_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Growing NVLink errors: any recovery or replay, and others at a rate that costs bandwidth."""
     for gpu in facts.gpus():
+        if not gpu.window.is_notable:
+            continue  # no counter has grown
         gained = {name: gpu.window.total(f"grown.nvlink_{name}") for name in _ERRORS}
         gained.update((name, _of_links(gpu, name)) for name in (*_FATAL, *_RATED))
         most = dict.fromkeys(_RATED, limits.nvlink_errors_per_min * limits.window_s / 60)

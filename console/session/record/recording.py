@@ -112,8 +112,10 @@ class Recording:
                 self._lost += len(selected)
                 return
             self._offered = number
+            is_first = not self._waiting
             self._waiting += selected
-            if selected:
+            # Others are gathered by time: the thread must not wake for each batch.
+            if selected and (is_first or len(self._waiting) >= FRAME_RECORDS):
                 self._changed.notify()
 
     def begin_with(self, records: Iterable[Published], past: OpenPast | None = None) -> None:

@@ -41,8 +41,9 @@ from .view_switcher import ViewSwitcher
 if TYPE_CHECKING:
     from ..app import ConsoleApp
 
-#: Seconds between two evaluations of a cluster that is not shown; as many as the summary of its line is old at most.
-BACKGROUND_S: Final = 2.0
+#: Seconds between two evaluations of a cluster that is not shown, as between two digests of its nodes; as many as the
+#: summary of its line is old at most.
+BACKGROUND_S: Final = 5.0
 #: Rows of the terminal for each line of another cluster; further ones are counted on the last line.
 ROWS_PER_LINE: Final = 8
 

@@ -26,6 +26,7 @@ class CyclicObject:
 @pytest.fixture
 def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gc_sweep, "AFTER_S", 0.01)
+    monkeypatch.setattr(gc_sweep, "_process", gc_sweep._Process())
     gc.disable()
     yield
     gc.enable()
@@ -74,7 +75,7 @@ async def test_old_objects_are_collected_by_time_while_a_fleet_runs(
     fleet = Fleet(Config(cluster="c", nodes=()), Hub())
     await fleet.start()
     try:
-        assert gc.get_threshold()[:2] == before[:2]
+        assert gc.get_threshold()[0] == gc_sweep.YOUNG
         assert gc.get_threshold()[2] > 1_000_000, "not by the number of allocated objects"
         for _ in range(2):
             left = weakref.ref(CyclicObject())
@@ -83,4 +84,28 @@ async def test_old_objects_are_collected_by_time_while_a_fleet_runs(
                     await asyncio.sleep(0.01)
     finally:
         await fleet.stop()
+    assert gc.get_threshold() == before
+
+
+async def test_fleets_of_one_process_share_thresholds_and_collections(
+    no_collector: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc_sweep, "EVERY_S", 0.05)
+    monkeypatch.setattr(gc_sweep, "PAUSE", 0)
+    before = gc.get_threshold()
+    fleets = [Fleet(Config(cluster="c", nodes=()), Hub()) for _ in range(2)]
+    for fleet in fleets:
+        await fleet.start()
+    during = gc.get_threshold()
+    first, second = (fleet._sweep for fleet in fleets)
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    for sweep in (first, second):
+        assert sweep._timer is not None
+        sweep._timer.cancel()
+        sweep._sweep()
+    assert len(collected) == 1, "what the first collected the second need not"
+    await fleets[0].stop()
+    assert gc.get_threshold() == during, "the other fleet still runs"
+    await fleets[1].stop()
     assert gc.get_threshold() == before
