@@ -86,6 +86,64 @@ async def test_link_keeps_the_selected_row(keys: list[str]):
         await until(pilot, lambda: again.view.selected_row != selected)
 
 
+@pytest.mark.parametrize(
+    ("keys", "row"),
+    [
+        (["j", "j", "l"], "heat/node003/1"),
+        (["m", "j"], "heat/node002/0"),
+        (["tab", "j", "j"], None),
+        (["tab", "tab", "tab", "j"], None),
+    ],
+    ids=["cell", "metric", "second list", "fourth list"],
+)
+async def test_link_keeps_the_selection_and_the_metric_of_the_overview(keys: list[str], row: str | None):
+    app = app_at(busy_cluster())
+    async with running(app, *keys, "L", size=(120, 34)) as pilot:
+        await until(pilot, lambda: app.clipboard.startswith("gconsole link "))
+        selected, focused, metric = app.view.selected_row, app.focused.id, app.view.arrangement.metric
+        assert selected and row in (selected, None)
+    _, place = parse_link(shlex.split(app.clipboard)[2], NAMES)
+    again = app_at(busy_cluster(), place)
+    async with running(again, size=(120, 34)) as pilot:
+        await until(pilot, lambda: again.view.selected_row == selected)
+        assert (again.focused.id, again.view.arrangement.metric) == (focused, metric)
+
+
+async def test_link_to_a_cell_waits_for_its_gpu():
+    cluster = FakeCluster("node1")
+    cluster.up()
+    app = cluster.app(target="/etc/hosts.toml", place=Destination("overview", row="heat/node1/5"))
+    async with running(app, size=(120, 34)) as pilot:
+        cluster.gpus(count=8)
+        await until(pilot, lambda: app.view.selected_row == "heat/node1/5")
+
+
+@pytest.mark.parametrize("keys", [["j", "l"], ["j", "l", "enter", "l"]], ids=["node", "GPU of an opened node"])
+async def test_link_keeps_the_cell_in_a_map_of_nodes(keys: list[str]):
+    def many() -> FakeCluster:
+        cluster = FakeCluster(*(f"n{number:03}" for number in range(400)))
+        cluster.up()
+        cluster.gpus(count=4)
+        return cluster
+
+    app = app_at(many())
+    async with running(app, *keys, "L", size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.clipboard.startswith("gconsole link "))
+        selected = app.view.selected_row
+    _, place = parse_link(shlex.split(app.clipboard)[2], NAMES)
+    assert place.row == selected and selected.count("/") == len(keys) // 2
+    again = app_at(many(), place)
+    async with running(again, size=(80, 24)) as pilot:
+        await until(pilot, lambda: again.view.selected_row == selected)
+
+
+@pytest.mark.parametrize("row", ["heat/", "heat//", "heat/node001/x", "heat/node001/99", "heat/nosuch/1", "node-list/"])
+async def test_link_to_no_row_leaves_the_cursor(row: str):
+    app = busy_cluster().app(target="/etc/hosts.toml", place=Destination("overview", row=row))
+    async with running(app, "j", "l", size=(120, 34)) as pilot:
+        await until(pilot, lambda: app.view.selected_row == "heat/node002/1")
+
+
 async def test_link_selects_a_row_that_comes_later():
     cluster = FakeCluster("node1")
     cluster.up()

@@ -126,6 +126,7 @@ class ViewSwitcher(Controller):
             sort=arranged.sort,
             reverse=arranged.reverse,
             group=arranged.group,
+            metric=arranged.metric,
             row=view.selected_row,
         )
 
@@ -142,7 +143,9 @@ class ViewSwitcher(Controller):
         order = {"sort": place.sort, "reverse": place.reverse} if place.sort else {}
         changes = {**order, **({"group": place.group} if place.group else {})}
         if is_whole:
-            changes = {"sort": place.sort, "reverse": place.reverse, "group": place.group}
+            changes = {
+                "sort": place.sort, "reverse": place.reverse, "group": place.group, "metric": place.metric
+            }  # fmt: skip
         if place.filter or changes:
             view.restore(replace(view.arrangement, filter=place.filter, **changes))
         if place.job and isinstance(view, JobsView):

@@ -44,6 +44,7 @@ class Destination(msgspec.Struct, frozen=True, omit_defaults=True):
     sort: str = ""
     reverse: bool = False
     group: str = ""
+    metric: str = ""  # of the map of GPUs
     row: str = ""  # the one under the cursor, as its list names it
     at: int = 0  # console time in a recorded session, ns; 0: none
 
@@ -66,7 +67,7 @@ def as_link(place: Destination, target: str) -> str:
     return f"{_SCHEME}{quote(target, safe='')}/{place.view}" + (f"?{query}" if query else "")
 
 
-_FIELDS: Final = ("node", "gpu", "job", "filter", "sort", "reverse", "group", "row", "at")
+_FIELDS: Final = ("node", "gpu", "job", "filter", "sort", "reverse", "group", "metric", "row", "at")
 
 
 def parse_link(text: str, views: Sequence[str]) -> tuple[str, Destination]:

@@ -68,6 +68,11 @@ class HeatMap(LineView):
         return (self.rows[self._row].node, self._gpu) if self.rows else None
 
     @property
+    def is_at_first(self) -> bool:
+        """Whether the cursor is on the first cell."""
+        return (self._row, self._gpu) == (0, 0)
+
+    @property
     def pointed(self) -> tuple[str, int] | None:
         """Node and GPU position under the mouse, else under the cursor if the map has the focus."""
         if self._hovered is not None and self._hovered[0] < len(self.rows):

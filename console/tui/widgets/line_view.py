@@ -320,6 +320,12 @@ class LineReport(LineView):
         """The key under the cursor."""
         return self._key
 
+    def select(self, key: Hashable) -> None:
+        """Move the cursor to the first line of that key."""
+        y = self._at(key)
+        if y is not None:
+            self._stand(y)
+
     def line_count(self) -> int:
         """Number of lines."""
         return len(self.lines)

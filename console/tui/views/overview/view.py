@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 from textual import events
@@ -13,6 +15,7 @@ from ....core.store import GpuKey
 from ....core.store.freshness import gpu_stale_ns
 from ....present.spans import Span
 from ....records import Finding
+from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import PageItem
 from ...models.export_table import ExportTable
@@ -39,6 +42,7 @@ from ...snapshot import ScreenSnapshot
 from ...widgets.bars import Panel
 from ...widgets.heat_map import HeatMap
 from ...widgets.line_view import LineReport, LineView
+from ...widgets.record_grid import WAIT_S
 from ..base import DetailProvider, View, event_in, finding_in, gpu_in, job_in, node_in
 from ..gpus.model import KIND, GpuRows, ranks_on
 from .model import finding_lines, job_lines, node_lines, verdict_lines
@@ -58,6 +62,8 @@ _EVENTS, _MAP_SHARE = 60, 0.6
 _MANY_NODES = 128
 #: Cells between the two columns.
 _GUTTER = 2
+#: How the names of the map's cells begin in links.
+_MAP: Final = "heat/"
 
 
 class OverviewView(View):
@@ -97,6 +103,7 @@ class OverviewView(View):
         self._trends_height = 1
         self._folded: tuple[Sequence[Finding], tuple[FoldedFinding, ...]] = ((), ())  # findings, and as they are shown
         self._heights: dict[str, int] = {}  # lines of each panel; 0: it is not shown
+        self._wanted_row, self._wanted_until = "", 0.0  # the row that the cursor shall move to; monotonic, s
 
     def compose(self) -> ComposeResult:
         yield self._verdict_list
@@ -151,6 +158,7 @@ class OverviewView(View):
         if self._is_new("resources", figures, right, height):
             self._resource_list.show(resource_lines(rows, right, height))
         self._show_fillers(frame, left)
+        self._select_wanted(frame)
 
     def _folded_findings(self, frame: ScreenSnapshot) -> tuple[FoldedFinding, ...]:
         """The open findings, folded over nodes; again only after one changed."""
@@ -325,13 +333,66 @@ class OverviewView(View):
             self.console.clip.copy(text.strip(), "line")
 
     @property
-    def _focused_list(self) -> LineReport | None:
-        """The list with the focus, if something is under its cursor."""
-        reports = (
+    def _reports(self) -> tuple[LineReport, ...]:
+        return (
             self._verdict_list, self._job_list, self._finding_list, self._trend_list, self._node_list,
             self._resource_list, self._event_list,
         )  # fmt: skip
-        return next((report for report in reports if report.has_focus and report.selected is not None), None)
+
+    @property
+    def _focused_list(self) -> LineReport | None:
+        """The list with the focus, if something is under its cursor."""
+        return next((report for report in self._reports if report.has_focus and report.selected is not None), None)
+
+    @property
+    def selected_row(self) -> str:
+        """`node-list/node001` in a list, `heat/node001/3` on the fourth GPU in the map; empty on its first cell."""
+        report, chosen = self._focused_list, self._chosen
+        if report is not None:
+            return _row_name(report, report.selected)
+        if chosen is None or not self._heat.has_focus or self._heat.is_at_first:
+            return ""
+        return clean(f"{_MAP}{chosen[0]}" if chosen[1] == WHOLE_NODE else f"{_MAP}{chosen[0]}/{chosen[1]}")
+
+    def select_row(self, name: str) -> None:
+        """Move the cursor to that row or cell, also if it is shown within `WAIT_S`; any other move ends the wait."""
+        self._wanted_row, self._wanted_until = name, time.monotonic() + WAIT_S
+        self._show_again()
+
+    def _select_wanted(self, frame: ScreenSnapshot) -> None:
+        if not self._wanted_row:
+            return
+        report, key = next(
+            ((report, line.key) for report in self._reports for line in report.lines
+             if line.key is not None and _row_name(report, line.key) == self._wanted_row),
+            (None, None),
+        )  # fmt: skip
+        if report is not None:
+            report.focus()
+            report.select(key)
+        elif not self._stand_in_map(frame) and time.monotonic() <= self._wanted_until:
+            return
+        self._wanted_row = ""
+
+    def _stand_in_map(self, frame: ScreenSnapshot) -> bool:
+        """Move the cursor to the wanted cell of the map; whether it is there."""
+        named = self._wanted_row.removeprefix(_MAP)
+        node, _, place = (named, "", "") if named in frame.fleet.by_name else named.rpartition("/")
+        if named == self._wanted_row or node not in frame.fleet.by_name or not (place.isdecimal() or named == node):
+            return False
+        if self._cells is not None:
+            if place and not frame.gpus.of(node):
+                return False
+            self._wanted_row = ""  # opening a row draws again
+            self._open_row(node if place else None)
+            self._heat.stand(*self._cells.place(node, int(place) if place else WHOLE_NODE))
+        else:
+            row = next((y for y, row in enumerate(self._heat.rows) if row.node == node), None)
+            if row is None or (place and len(self._heat.rows[row].cells) <= int(place)):
+                return False
+            self._heat.stand(row, int(place or 0))
+        self._heat.focus()
+        return True
 
     def _name_under_cursor(self) -> str:
         """The node, GPU or job, or the culprits of a finding, or else its id."""
@@ -349,6 +410,7 @@ class OverviewView(View):
         return str(chosen[1] if isinstance(chosen, tuple) else chosen)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
+        self._wanted_row = ""
         if self._frame is not None:
             self._head(self._frame)
 
@@ -463,6 +525,17 @@ class OverviewView(View):
                 return _detail_of(report.selected)
         chosen = self._chosen
         return None if chosen is None else lambda frame: gpu_in(frame, *chosen) or node_in(frame, chosen[0])
+
+
+def _row_name(report: LineReport, key: object) -> str:
+    """The name of a row in links: the list, and what its key consists of."""
+    return clean(f"{report.id}/{_text_of(key)}")
+
+
+def _text_of(key: object) -> str:
+    if isinstance(key, PageItem):
+        return _text_of(key.key)
+    return "/".join(map(_text_of, key)) if isinstance(key, tuple) else "" if key is None else str(key)
 
 
 def _groups_of(frame: ScreenSnapshot) -> Sequence[TrendGroup]:
