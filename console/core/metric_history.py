@@ -62,6 +62,7 @@ class Series:
         self._spread: tuple[Floats, Floats] | None = None
         self._coarse = [_unknown(coarse_slots, 0, len(self.metrics)) for _ in range(3)]  # minimum, mean, maximum
         self._counts = np.zeros((coarse_slots, 0), np.uint16)  # how many seconds are in a mean
+        self._late: dict[int, set[int]] = {}  # rows to fold again, by ten-second slot; done at the next second
 
     @property
     def nbytes(self) -> int:
@@ -124,7 +125,7 @@ class Series:
         coarse = second // COARSE_S
         if self._coarse_now - self.coarse_slots < coarse <= self._coarse_now:
             if is_fine and coarse * COARSE_S > self._now - FINE_SLOTS:
-                self._refold(row, coarse)
+                self._late.setdefault(coarse, set()).add(row)
             else:
                 self._join(row, coarse, values)
 
@@ -153,7 +154,7 @@ class Series:
             ring[slots, row] = each
         for coarse in range(first // COARSE_S, min(second // COARSE_S, self._coarse_now) + 1):
             if coarse > self._coarse_now - self.coarse_slots and coarse * COARSE_S > self._now - FINE_SLOTS:
-                self._refold(row, coarse)
+                self._late.setdefault(coarse, set()).add(row)
 
     def forget(self, key: Hashable) -> None:
         """Drop an entity; its row can be reused."""
@@ -203,6 +204,7 @@ class Series:
 
     def hour(self, key: Hashable, metric: str) -> Curve:
         """Minimum, mean and maximum of each ten seconds of the hour, oldest first."""
+        self._refold()
         slots = self._coarse_now + np.arange(1 - self.coarse_slots, 1)
         row = self._row.get(key)
         if row is None or self._coarse_now == _NEVER:
@@ -214,6 +216,7 @@ class Series:
 
     def known(self) -> HistorySnapshot:
         """A copy of everything: the hour before the fine slots, then the fine slots."""
+        self._refold()
         keys, rows = list(self._row), list(self._row.values())
         if self._now == _NEVER:
             return HistorySnapshot([], np.zeros(0, np.int64), np.zeros((0, 0, len(self.metrics)), np.float32))
@@ -225,6 +228,7 @@ class Series:
 
     def shrink(self, coarse_slots: int) -> None:
         """Keep only the newest `coarse_slots` of the ten-second slots."""
+        self._refold()
         if self._coarse_now == _NEVER:
             self._coarse = [_unknown(coarse_slots, self.capacity, len(self.metrics)) for _ in range(3)]
             self._counts = np.zeros((coarse_slots, self.capacity), np.uint16)
@@ -258,6 +262,7 @@ class Series:
 
     def _advance(self, second: int) -> None:
         """Advance to `second`; skipped seconds are unknown until late values arrive."""
+        self._refold()
         coarse = second // COARSE_S
         if self._now == _NEVER:
             self._coarse_now = coarse - 1
@@ -272,8 +277,7 @@ class Series:
     def _fold(self) -> None:
         """Fold the current ten seconds into the hour."""
         self._coarse_now += 1
-        slots = _fine_slots(self._coarse_now)
-        self._store(self._coarse_now % self.coarse_slots, slots, slice(None))
+        self._store(self._coarse_now % self.coarse_slots, (_fine_slots(self._coarse_now), slice(None)))
 
     def _skip_to(self, coarse: int) -> None:
         """Mark the slots between the last folded one and `coarse` as unknown."""
@@ -284,15 +288,21 @@ class Series:
             self._counts[slot % self.coarse_slots] = 0
         self._coarse_now = coarse
 
-    def _refold(self, row: int, coarse: int) -> None:
-        """Fold a slot of one row again after a late value, while its seconds are still stored."""
-        self._store((coarse % self.coarse_slots, row), _fine_slots(coarse), row)
+    def _refold(self) -> None:
+        """Fold slots again in the rows that have late values, while their seconds are still stored."""
+        if not self._late:
+            return
+        late, self._late = self._late, {}
+        for coarse, rows in late.items():
+            chosen = np.fromiter(rows, np.int64, len(rows))
+            seconds = np.ix_(_fine_slots(coarse), chosen)
+            self._store((coarse % self.coarse_slots, chosen), seconds)
 
-    def _store(self, place: int | tuple[int, int], slots: NDArray[np.int64], rows: int | slice) -> None:
-        """Fold seconds into a slot, or into that of one row."""
-        block = low = high = self._fine[slots, rows]
+    def _store(self, place: int | tuple[int, NDArray[np.int64]], seconds: tuple[Any, ...]) -> None:
+        """Fold seconds into a slot, or into that of some rows."""
+        block = low = high = self._fine[seconds]
         if self._spread is not None:
-            low, high = np.fmin(block, self._spread[0][slots, rows]), np.fmax(block, self._spread[1][slots, rows])
+            low, high = np.fmin(block, self._spread[0][seconds]), np.fmax(block, self._spread[1][seconds])
         is_known = ~np.isnan(block)
         count = is_known.sum(axis=0)
         self._coarse[0][place] = np.fmin.reduce(low, axis=0)

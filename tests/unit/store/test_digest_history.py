@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gconsole.core.metric_history import COARSE_S, FINE_SLOTS, MetricHistory, Series
 from gconsole.core.store import Store
@@ -85,6 +87,31 @@ def test_late_digest_is_folded_into_the_hour():
     curve = series.hour(KEY, "power_w")
     assert curve.maximum[int(np.flatnonzero(curve.t == 1000)[0])] == 9.0
     assert series.newest_s == 1030 and COARSE_S == 10
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(1, 7), st.integers(0, 9), st.booleans()),
+        max_size=60,
+    )
+)
+def test_late_values_are_in_the_hour_whenever_it_is_read(values: list[tuple[int, int, int, int, bool]]):
+    """Values of four entities, up to 40 s late: the same as in a history that is read after each of them."""
+    seldom, often = (MetricHistory({"gpu": ["power_w", "util_pct"]}, 1 << 30, pytest.fail) for _ in range(2))
+    for now, (entity, late_s, count, value, is_digest) in enumerate(values, 1000):
+        figures = [float(value), None]
+        for history in (seldom, often):
+            if is_digest:
+                history.put_digest("gpu", entity, now - late_s - count, now - late_s, figures, figures, figures)
+            else:
+                history.put("gpu", entity, now - late_s, figures)
+        for known in range(4):
+            often.series["gpu"].hour(known, "power_w")
+    for entity in range(4):
+        for metric in ("power_w", "util_pct"):
+            one, other = (history.series["gpu"].hour(entity, metric) for history in (seldom, often))
+            for ring in ("minimum", "mean", "maximum"):
+                np.testing.assert_array_equal(getattr(one, ring), getattr(other, ring))
 
 
 def gpu(at: int, **fields: Any) -> Gpu:
