@@ -38,11 +38,12 @@ def _lines(verdict: CrashVerdict, width: int, room: int) -> Iterator[Line]:
     job = f"  {clean(verdict.job)}"
     attempt = f" attempt {verdict.attempt}" if verdict.attempt else ""
     right = "" if verdict.confidence == "none" else f"confidence: {confidence_word(verdict.confidence)}"
-    gap = " " * max(2, width - width_of(state + verdict.kind + job + attempt + right) - 2)
+    kind = _cause(verdict.kind)
+    gap = " " * max(2, width - width_of(state + kind + job + attempt + right) - 2)
     yield Line(
         (
             Span(state, status),
-            Span(f"  {verdict.kind}", "strong"),
+            Span(f"  {kind}", "strong"),
             Span(job + attempt, "muted"),
             Span(gap),
             Span(right),
@@ -104,7 +105,12 @@ def _attempts(verdict: CrashVerdict, room: int) -> Iterator[Line]:
 def _attempt(attempt: AttemptEnd) -> str:
     ranks = f" [{fold_ranks(attempt.ranks)}]" if attempt.ranks else ""
     number = UNKNOWN if attempt.attempt is None else attempt.attempt
-    return f"{number}  {attempt.kind}{ranks}  {attempt.text}"
+    return f"{number}  {_cause(attempt.kind)}{ranks}  {attempt.text}"
+
+
+def _cause(kind: str) -> str:
+    """The kind of a crash as people read it, who see no other kind beside it."""
+    return "cause unknown" if kind == "unknown" else kind
 
 
 def _labelled(label: str, text: str, room: int, key: VerdictLineKey, style: str = "text") -> Iterator[Line]:

@@ -238,6 +238,11 @@ def test_text_names_kind_site_source_cascade_and_next_step() -> None:
     assert "cascade   [0,2] RuntimeError" in text and "next      Open the file" in text
 
 
+def test_text_says_that_the_cause_is_unknown() -> None:
+    verdict = msgspec.structs.replace(verdict_of(end(0), end(1, OWN), end(2)), kind="unknown")
+    assert crash_text(verdict).splitlines()[0].startswith("✖ crashed  cause unknown  job")
+
+
 def test_lines_are_wrapped_and_printable() -> None:
     verdict = verdict_of(end(0, raised("ValueError: " + "\x1b[31m日本 \u202e" * 40)))
     assert all(line.text.isprintable() for line in crash_lines(verdict, 60))
