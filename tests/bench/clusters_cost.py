@@ -1,8 +1,8 @@
-"""What further clusters on one screen cost: CPU of consoles with one, two and three clusters, in real terminals.
+"""What further clusters on one screen cost: CPU of consoles with one and with three clusters, in real terminals.
 
-All consoles run at the same time, on the same nodes and for the same interval. A console that shows the nodes of two
-clusters as one tells which part of the cost is that of more nodes, and `gconsole batch` what a cluster costs without a
-screen.
+Equal consoles differ by up to 0.5 % of a core: nodes whose ticks fall into the same frame save a paint, and each of
+them has its own agents, with phases of their own. So each console's paints are counted too, and the cost of a paint is
+fitted: what further clusters cost is the difference that remains between consoles that paint equally often.
 """
 
 from __future__ import annotations
@@ -16,83 +16,120 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 
+import numpy as np
 from rig import Rig
 
 from .process_usage import CpuShare
 from .result import Outcome, Row
 
-NODES, GPUS = 2, 8
-#: Consoles with one and with three clusters: equal processes differ by up to 0.5 % of a core.
-REPLICAS = 3
-WARM_UP_S, WINDOWS, WINDOW_S = 30.0, 6, 60.0
+NODES, GPUS, CLUSTERS = 2, 8, 3
+#: Consoles of each kind.
+REPLICAS = 6
+WARM_UP_S, WINDOWS, WINDOW_S = 45.0, 4, 60.0
 GOAL_PCT = 5.0
 GCONSOLE = str(Path(sys.executable).parent / "gconsole")
 
 
+@dataclass
+class _Console:
+    """A console in a terminal that counts what it paints."""
+
+    pid: int
+    clusters: int
+    written: int = 0  # pieces that its terminal received
+    pct: list[float] = field(default_factory=list)  # of a core, of each window
+    paints: list[float] = field(default_factory=list)  # pieces a second, of each window
+
+
 def measure(quick: bool) -> Outcome:
-    nodes, replicas = (1, 1) if quick else (NODES, REPLICAS)
+    nodes, replicas = (1, 2) if quick else (NODES, REPLICAS)
     warm_up_s, windows, window_s = (10.0, 1, 10.0) if quick else (WARM_UP_S, WINDOWS, WINDOW_S)
-    with Rig(nodes=3 * nodes, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
+    with Rig(nodes=CLUSTERS * nodes, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
         names = [node.name for node in rig.nodes]
-        parts = {f"c{number}": names[number * nodes :][:nodes] for number in range(3)} | {"both": names[: 2 * nodes]}
-        files = {}
-        for name, only in parts.items():
-            files[name] = str(
-                rig.write_hosts_toml(Path(scratch, f"{name}.toml"), only=only, agent={"simulate_gpus": GPUS})
-            )
+        parts = [names[number * nodes :][:nodes] for number in range(CLUSTERS)]
+        agent = {"simulate_gpus": GPUS}
+        files = [
+            str(rig.write_hosts_toml(Path(scratch, f"c{number}.toml"), only=only, agent=agent))
+            for number, only in enumerate(parts)
+        ]
+        both = str(rig.write_hosts_toml(Path(scratch, "both.toml"), only=[*parts[0], *parts[1]], agent=agent))
+        env = {**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": scratch, "XDG_DATA_HOME": scratch}
         with contextlib.ExitStack() as stack:
-            env = {**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": scratch, "XDG_DATA_HOME": scratch}
-            pids: list[tuple[str, int]] = []
-            for _ in range(replicas):
-                for name, shown in (("one", ["c0"]), ("three", ["c0", "c1", "c2"])):
-                    console = _on_a_terminal([files[each] for each in shown], env)
-                    pids.append((name, stack.enter_context(console)))
-            pids.append(("both", stack.enter_context(_on_a_terminal([files["both"]], env))))
-            pids.append(("batch", stack.enter_context(_headless(files["c1"], env))))
+            consoles = [
+                stack.enter_context(_on_a_terminal(targets, env))
+                for _ in range(replicas)
+                for targets in (files[:1], files)
+            ]
+            nodes_of_two = stack.enter_context(_on_a_terminal([both], env))
+            batch = stack.enter_context(_headless(files[1], env))
             time.sleep(warm_up_s)
-            measured: dict[str, list[float]] = {name: [] for name, _ in pids}
-            each_pct = []
+            batch_pct = []
             for _ in range(windows):
-                with contextlib.ExitStack() as shares:
-                    window = [(name, shares.enter_context(CpuShare(pid))) for name, pid in pids]
-                    time.sleep(window_s)
-                for name, share in window:
-                    measured[name].append(share.pct)
-                one, three = (median(share.pct for n, share in window if n == name) for name in ("one", "three"))
-                each_pct.append((three - one) / 2)
-    pct = {name: median(shares) for name, shares in measured.items()}
-    each = median(each_pct)
+                batch_pct.append(_measure_window([*consoles, nodes_of_two], batch, window_s))
+    one_pct, each_pct, error_pct, paint_pct, paints = fitted(consoles)
+    both_pct = float(np.mean(nodes_of_two.pct)) - paint_pct * (float(np.mean(nodes_of_two.paints)) - paints)
+    headless_pct = float(np.mean(batch_pct))
+    relative_pct = 100 * each_pct / one_pct
     return Outcome(
         [
-            Row(f"one cluster of {nodes} nodes × {GPUS} GPUs, on the screen", f"{pct['one']:.2f} % of a core"),
-            Row("each further cluster of that size",
-                f"{each:.2f} % of a core ({min(each_pct):.2f} to {max(each_pct):.2f} in {windows} windows)",
-                f"≤ {GOAL_PCT:g} % of a core", each <= GOAL_PCT,
-                peer=f"the same in gconsole batch {pct['batch']:.2f} %", ratio=each / pct["batch"]),
-            Row("the same, relative to the console with one", f"{100 * each / pct['one']:.0f} % more",
-                f"≤ {GOAL_PCT:g} % more", 100 * each / pct["one"] <= GOAL_PCT,
-                peer=f"its nodes in the same cluster {100 * (pct['both'] / pct['one'] - 1):.0f} % more"),
+            Row(f"one cluster of {nodes} nodes × {GPUS} GPUs, on the screen", f"{one_pct:.2f} % of a core"),
+            Row("each further cluster of that size", f"{each_pct:.2f} ± {error_pct:.2f} % of a core",
+                f"≤ {GOAL_PCT:g} % of a core", each_pct <= GOAL_PCT,
+                peer=f"the same in gconsole batch {headless_pct:.2f} %", ratio=each_pct / headless_pct),
+            Row("the same, relative to the console with one",
+                f"{relative_pct:.1f} ± {100 * error_pct / one_pct:.1f} % more",
+                f"≤ {GOAL_PCT:g} % more", relative_pct <= GOAL_PCT,
+                peer=f"its nodes in the same cluster {100 * (both_pct / one_pct - 1):.0f} % more"),
         ],
         [
-            f"{replicas} consoles with one cluster and {replicas} with three on terminals of 120 × 36 cells, and one"
-            " with the nodes of two clusters in one file, at the same time, the Overview open:"
-            f" {windows} windows of {window_s:g} s after {warm_up_s:g} s; the median of the consoles in each window",
+            f"{replicas} consoles with one cluster and {replicas} with {CLUSTERS} on terminals of 120 × 36 cells, and"
+            " one with the nodes of two clusters in one file, at the same time, the Overview open:"
+            f" {windows} windows of {window_s:g} s after {warm_up_s:g} s",
             "real sshd, agents of simulated GPUs, no job; CPU of the process of the console as the scheduler counts it",
-            "equal consoles differ: by the phase of their nodes' ticks they paint 4 to 6 times a second, 0.17 % of a"
-            " core each, and the median of three does not always hide it (runs gave 0.74 and 0.10); the parts that a"
-            " further cluster adds, timed within one console each, sum up to 0.33 %: reading, findings, the black box,"
-            " liveness",
+            "equal consoles paint more or less often, by the phase of their nodes' ticks: the cost of a piece written"
+            f" to the terminal is fitted ({paint_pct:.3f} % of a core for one a second, here {paints:.1f}), and"
+            " all figures are those of consoles that write equally often; ± is the standard error of the fit",
         ],
     )  # fmt: skip
 
 
+def fitted(consoles: Sequence[_Console]) -> tuple[float, float, float, float, float]:
+    """Least squares over consoles: CPU = a + b × (clusters - 1) + c × (paints - mean).
+
+    Returns a, b, the standard error of b, c, all in % of a core, and the mean of the paints a second.
+    """
+    pct = np.array([np.mean(console.pct) for console in consoles])
+    paints = np.array([np.mean(console.paints) for console in consoles])
+    further = np.array([console.clusters - 1.0 for console in consoles])
+    design = np.column_stack([np.ones(len(consoles)), further, paints - paints.mean()])
+    found, *_ = np.linalg.lstsq(design, pct, rcond=None)
+    free = max(1, len(consoles) - design.shape[1])
+    variance = float(np.sum((pct - design @ found) ** 2)) / free
+    error = float(np.sqrt(variance * np.linalg.pinv(design.T @ design)[1, 1]))
+    return float(found[0]), float(found[1]), error, float(found[2]), float(paints.mean())
+
+
+def _measure_window(consoles: Sequence[_Console], batch: int, window_s: float) -> float:
+    """Note what each console needs and paints in the next seconds; % of a core of the headless one."""
+    before = [console.written for console in consoles]
+    with contextlib.ExitStack() as shares:
+        headless = shares.enter_context(CpuShare(batch))
+        measured = [shares.enter_context(CpuShare(console.pid)) for console in consoles]
+        time.sleep(window_s)
+        after = [console.written for console in consoles]
+    for console, share, first, last in zip(consoles, measured, before, after, strict=True):
+        console.pct.append(share.pct)
+        console.paints.append((last - first) / window_s)
+    return headless.pct
+
+
 @contextlib.contextmanager
-def _on_a_terminal(targets: list[str], env: dict[str, str]) -> Iterator[int]:
-    """A console in a terminal whose output is read and thrown away; its process id."""
+def _on_a_terminal(targets: Sequence[str], env: dict[str, str]) -> Iterator[_Console]:
+    """A console in a terminal whose output is counted and thrown away."""
     master, worker = pty.openpty()
     termios.tcsetwinsize(master, (36, 120))
     with tempfile.TemporaryDirectory() as own:
@@ -102,20 +139,20 @@ def _on_a_terminal(targets: list[str], env: dict[str, str]) -> Iterator[int]:
             start_new_session=True,
         )  # fmt: skip
         os.close(worker)
-        reader = threading.Thread(target=_drain, args=(master,), daemon=True)
-        reader.start()
+        console = _Console(process.pid, len(targets))
+        threading.Thread(target=_drain, args=(master, console), daemon=True).start()
         try:
-            yield process.pid
+            yield console
         finally:
             process.terminate()
             process.wait(30)
             os.close(master)
 
 
-def _drain(master: int) -> None:
+def _drain(master: int, console: _Console) -> None:
     with contextlib.suppress(OSError):
         while os.read(master, 65_536):
-            pass
+            console.written += 1
 
 
 @contextlib.contextmanager
