@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 from textual import events
@@ -15,7 +14,6 @@ from ....core.store import GpuKey
 from ....core.store.freshness import gpu_stale_ns
 from ....present.spans import Span
 from ....records import Finding
-from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import PageItem
 from ...models.export_table import ExportTable
@@ -43,10 +41,11 @@ from ...widgets.bars import Panel
 from ...widgets.heat_map import HeatMap
 from ...widgets.line_view import LineReport, LineView
 from ...widgets.record_grid import WAIT_S
-from ..base import DetailProvider, View, event_in, finding_in, gpu_in, job_in, node_in
+from ..base import DetailProvider, View, finding_in, gpu_in, job_in, node_in
 from ..gpus.model import KIND, GpuRows, ranks_on
 from .model import finding_lines, job_lines, node_lines, verdict_lines
 from .panels import LEFT, RIGHT, event_lines, fill_columns, resource_lines, trend_lines, trends_height
+from .selection import cell_name, detail_of, find_cell, find_row, map_title, row_name, thing_name
 
 #: Nanoseconds between two comparisons of the GPUs.
 _PEERS_EVERY_NS = 1_000_000_000
@@ -62,8 +61,6 @@ _EVENTS, _MAP_SHARE = 60, 0.6
 _MANY_NODES = 128
 #: Cells between the two columns.
 _GUTTER = 2
-#: How the names of the map's cells begin in links.
-_MAP: Final = "heat/"
 
 
 class OverviewView(View):
@@ -137,17 +134,9 @@ class OverviewView(View):
         reports = frame.fleet.ok > 0 or not frame.fleet.expected
         self._job_list.show(job_lines(frame.jobs, frame.settled, left, whole=whole, reports=reports))
         diagnosed = bool(frame.hang) or not frame.jobs.jobs
-        self._finding_list.show(
-            finding_lines(
-                self._folded_findings(frame),
-                frame.fleet,
-                frame.jobs,
-                frame.settled,
-                left,
-                diagnosed=diagnosed,
-                whole=whole,
-            )
-        )
+        self._finding_list.show(finding_lines(
+            self._folded_findings(frame), frame.fleet, frame.jobs, frame.settled, left, diagnosed=diagnosed, whole=whole
+        ))  # fmt: skip
         self._compare(frame)
         self._show_map(frame, right - 1)
         self._head(frame)
@@ -251,17 +240,9 @@ class OverviewView(View):
         return cached[1]
 
     def _head(self, frame: ScreenSnapshot) -> None:
-        if not frame.gpus and not any(row.cells for _, row in self._rows.values()):
-            self._heat_panel.head("GPU", (Span("no data yet", "muted"),), self._under_cursor(frame))
-            return
-        if not frame.gpus:
-            left = (Span("util %", "muted"), Span("   no GPU data", "muted"))
-            self._heat_panel.head("CPU", left, self._under_cursor(frame))
-            return
-        sim = (Span(" "), Span(" SIM ", "badge-warning")) if frame.gpus.simulated else ()
-        metric = (Span(self._metric.heat.title, "text"), Span(f" {self._metric.heat.unit}", "muted"))
-        folded = (Span("  1 cell per node, worst first", "muted"),) if self._cells is not None else ()
-        self._heat_panel.head("GPU", (*metric, *folded, *sim), self._under_cursor(frame))
+        has_cells = any(row.cells for _, row in self._rows.values())
+        title, left = map_title(frame, self._metric, has_cells=has_cells, is_folded=self._cells is not None)
+        self._heat_panel.head(title, left, self._under_cursor(frame))
 
     def _under_cursor(self, frame: ScreenSnapshot) -> tuple[Span, ...]:
         """Name and metrics of the cell under the cursor."""
@@ -346,13 +327,12 @@ class OverviewView(View):
 
     @property
     def selected_row(self) -> str:
-        """`node-list/node001` in a list, `heat/node001/3` on the fourth GPU in the map; empty on its first cell."""
+        """The name of the row or of the cell under the cursor; empty on the first cell of the map."""
         report, chosen = self._focused_list, self._chosen
         if report is not None:
-            return _row_name(report, report.selected)
-        if chosen is None or not self._heat.has_focus or self._heat.is_at_first:
-            return ""
-        return clean(f"{_MAP}{chosen[0]}" if chosen[1] == WHOLE_NODE else f"{_MAP}{chosen[0]}/{chosen[1]}")
+            return row_name(report, report.selected)
+        is_chosen = chosen is not None and self._heat.has_focus and not self._heat.is_at_first
+        return cell_name(*chosen) if is_chosen and chosen is not None else ""
 
     def select_row(self, name: str) -> None:
         """Move the cursor to that row or cell, also if it is shown within `WAIT_S`; any other move ends the wait."""
@@ -362,52 +342,39 @@ class OverviewView(View):
     def _select_wanted(self, frame: ScreenSnapshot) -> None:
         if not self._wanted_row:
             return
-        report, key = next(
-            ((report, line.key) for report in self._reports for line in report.lines
-             if line.key is not None and _row_name(report, line.key) == self._wanted_row),
-            (None, None),
-        )  # fmt: skip
-        if report is not None:
-            report.focus()
-            report.select(key)
+        row = find_row(self._reports, self._wanted_row)
+        if row is not None:
+            row[0].focus()
+            row[0].select(row[1])
         elif not self._stand_in_map(frame) and time.monotonic() <= self._wanted_until:
             return
         self._wanted_row = ""
 
     def _stand_in_map(self, frame: ScreenSnapshot) -> bool:
         """Move the cursor to the wanted cell of the map; whether it is there."""
-        named = self._wanted_row.removeprefix(_MAP)
-        node, _, place = (named, "", "") if named in frame.fleet.by_name else named.rpartition("/")
-        if named == self._wanted_row or node not in frame.fleet.by_name or not (place.isdecimal() or named == node):
+        cell = find_cell(self._wanted_row, frame.fleet.by_name)
+        if cell is None or (self._cells is not None and cell.gpu != WHOLE_NODE and not frame.gpus.of(cell.node)):
             return False
         if self._cells is not None:
-            if place and not frame.gpus.of(node):
-                return False
             self._wanted_row = ""  # opening a row draws again
-            self._open_row(node if place else None)
-            self._heat.stand(*self._cells.place(node, int(place) if place else WHOLE_NODE))
+            self._open_row(None if cell.gpu == WHOLE_NODE else cell.node)
+            self._heat.stand(*self._cells.place(*cell))
         else:
-            row = next((y for y, row in enumerate(self._heat.rows) if row.node == node), None)
-            if row is None or (place and len(self._heat.rows[row].cells) <= int(place)):
+            gpu = 0 if cell.gpu == WHOLE_NODE else cell.gpu
+            row = next((y for y, row in enumerate(self._heat.rows) if row.node == cell.node), None)
+            if row is None or (gpu and len(self._heat.rows[row].cells) <= gpu):
                 return False
-            self._heat.stand(row, int(place or 0))
+            self._heat.stand(row, gpu)
         self._heat.focus()
         return True
 
     def _name_under_cursor(self) -> str:
-        """The node, GPU or job, or the culprits of a finding, or else its id."""
+        """The name of the thing under the cursor."""
         report = self._focused_list
         if report is None:
             return self._chosen[0] if self._chosen is not None else ""
-        chosen = report.selected
-        if report in (self._verdict_list, self._finding_list) and isinstance(chosen, tuple):
-            id, culprits, _ = chosen
-            return ", ".join(culprits) or str(id)
-        if isinstance(chosen, PageItem) and self._frame is not None:
-            event = self._frame.events.find(chosen.key) if isinstance(chosen.key, int) else None
-            name = event.node if event is not None else chosen.key[0] if isinstance(chosen.key, tuple) else chosen.key
-            return str(name)
-        return str(chosen[1] if isinstance(chosen, tuple) else chosen)
+        has_findings = report in (self._verdict_list, self._finding_list)
+        return thing_name(report.selected, self._frame, is_finding=has_findings)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         self._wanted_row = ""
@@ -522,35 +489,10 @@ class OverviewView(View):
                 return partial(detail, key=report.selected)
         for report in (self._trend_list, self._resource_list, self._event_list):
             if report.has_focus:
-                return _detail_of(report.selected)
+                return detail_of(report.selected)
         chosen = self._chosen
         return None if chosen is None else lambda frame: gpu_in(frame, *chosen) or node_in(frame, chosen[0])
 
 
-def _row_name(report: LineReport, key: object) -> str:
-    """The name of a row in links: the list, and what its key consists of."""
-    return clean(f"{report.id}/{_text_of(key)}")
-
-
-def _text_of(key: object) -> str:
-    if isinstance(key, PageItem):
-        return _text_of(key.key)
-    return "/".join(map(_text_of, key)) if isinstance(key, tuple) else "" if key is None else str(key)
-
-
 def _groups_of(frame: ScreenSnapshot) -> Sequence[TrendGroup]:
     return frame.overview.groups if frame.overview is not None else ()
-
-
-def _detail_of(chosen: object) -> DetailProvider | None:
-    """Details of a line of the trends, the resources or the events."""
-    if isinstance(chosen, PageItem):
-        key = chosen.key
-        if isinstance(key, int):
-            return partial(event_in, number=key)
-        return (
-            (lambda frame: gpu_in(frame, key[0], uuid=key[1])) if isinstance(key, tuple) else partial(node_in, key=key)
-        )
-    if isinstance(chosen, tuple):
-        return partial(job_in if chosen[0] == "job" else node_in, key=chosen[1])
-    return None
