@@ -15,8 +15,8 @@ from typing import Final
 from ..core.bus import Hub
 from ..records import Log
 
-#: Seconds between two checks of a connection that may be silent, and shortest time between any two. No connection may ask
-#: for a longer time than `LATE_S`: the next check is also what notices that the event loop is late.
+#: Seconds between two checks of a connection that may be silent, and shortest time between any two. No connection may
+#: ask for a time much longer than `LATE_S`: the next check is also what notices that the event loop is late.
 CHECK_S: Final = 0.25
 #: Seconds. If a check is later than the first, silence is not judged; if it is later than the second, as long as the
 #: silence after which a node is shown as lost, the lateness is reported.
@@ -35,7 +35,7 @@ Check = Callable[[bool], float]
 
 
 class LivenessTimer:
-    """Calls the check of each connection when it is due; those due within `CHECK_S` of the first wait for each other."""
+    """Calls the check of each connection when it is due, or up to `CHECK_S` later, together with others."""
 
     def __init__(self, hub: Hub, clock: Callable[[], float] = time.monotonic) -> None:
         self._hub, self._clock = hub, clock
