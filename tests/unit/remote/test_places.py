@@ -90,11 +90,14 @@ def test_rank_that_slept_since_its_last_sample_is_not_read_again(start):
 
 def test_one_read_serves_the_place_and_the_watched_variables(start):
     made, context, _ = sampler([start(SLEEPS)], names=["step"])
-    [place] = until(made, 1)
+    places = until(made, 1)
+    while not [values for _, values in context.shared["watched"].values() if values]:  # not yet where `step` is
+        assert len(places) < 10
+        places += until(made, 1)
     [(_, values)] = context.shared["watched"].values()
     assert values == {"step": 7}
-    assert len(made._costs) == 1
-    assert "nobody asked" not in str(place)
+    assert len(made._costs) == len(places)
+    assert "nobody asked" not in str(places)
 
 
 def test_variables_are_read_no_more_often_than_asked_although_places_are(start):
