@@ -50,7 +50,7 @@ def sampler(pids, names=(), place_s=1.0, every_s=1.0, budget=100):
 
 def until(made, count):
     """Tick until `count` places were posted; their fields."""
-    places, deadline = [], time.monotonic() + 30
+    places, deadline = [], time.monotonic() + 120
     while len(places) < count:
         assert time.monotonic() < deadline, places
         places += [fields for kind, fields in made.tick(time.monotonic()) if kind == "place"]
