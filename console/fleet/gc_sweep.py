@@ -23,9 +23,9 @@ import msgspec
 AFTER_S: Final = 15.0
 #: Seconds between two collections without any loss.
 EVERY_S: Final = 60.0
-#: Allocated objects, less freed ones, between two collections of young objects. Of 16 GPUs, with a screen, 1,400 a
-#: second are; with fewer than are alive at a time most are looked at in vain.
-YOUNG: Final = 20_000
+#: Allocations, less deallocations, between two collections of young objects. A screen with 16 GPUs makes 1,400 a
+#: second; each collection stops the event loop for about 1 ms per 1,000 of them.
+YOUNG: Final = 5_000
 #: Collections of younger objects until old ones are collected automatically: never.
 _NEVER: Final = 1 << 30
 #: Pause after a collection, as a multiple of its duration (milliseconds in `record`, more with a large screen).
@@ -37,8 +37,8 @@ class _Process(msgspec.Struct):
 
     fleets: int = 0  # that run
     thresholds: tuple[int, int, int] = (0, 0, 0)  # those of before the first fleet
-    collected_s: float = -math.inf  # when old objects were last collected, and until when no more are; monotonic
-    not_before_s: float = -math.inf
+    collected_s: float = -math.inf  # end of the last collection of all objects, monotonic
+    not_before_s: float = -math.inf  # when the next one may begin, monotonic
 
     def enter(self) -> None:
         """Collect old objects by `GcSweep` from now on."""
@@ -69,7 +69,7 @@ class GcSweep:
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
-        self._scheduled_s = 0.0  # when the timer was, monotonic
+        self._requested_s = 0.0  # when a collection was last requested, monotonic
         self._is_started = False
 
     def start(self) -> None:
@@ -94,17 +94,17 @@ class GcSweep:
 
     def _schedule(self, after_s: float) -> None:
         loop, now_s = asyncio.get_running_loop(), time.monotonic()
+        self._requested_s = now_s
         due_s = loop.time() + max(after_s, _process.not_before_s - now_s)
         if self._timer is not None:
             if self._timer.when() <= due_s:
                 return
             self._timer.cancel()
-        self._scheduled_s = now_s
         self._timer = loop.call_at(due_s, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
-        if _process.collected_s < self._scheduled_s:  # else another fleet has collected since
+        if _process.collected_s < self._requested_s:  # else another fleet has collected since
             _process.collect()
         if self._is_started:
             self._schedule(EVERY_S)

@@ -109,3 +109,14 @@ async def test_fleets_of_one_process_share_thresholds_and_collections(
     assert gc.get_threshold() == during, "the other fleet still runs"
     await fleets[1].stop()
     assert gc.get_threshold() == before
+
+
+async def test_loss_after_the_collection_of_another_fleet_is_collected(no_collector: None) -> None:
+    first, second = gc_sweep.GcSweep(), gc_sweep.GcSweep()
+    first.soon()
+    second._sweep()
+    left = weakref.ref(CyclicObject())
+    first.soon()  # the same timer
+    first._sweep()
+    assert left() is None
+    first.close()
