@@ -114,6 +114,7 @@ async def test_link_to_a_cell_waits_for_its_gpu():
     cluster.up()
     app = cluster.app(target="/etc/hosts.toml", place=Destination("overview", row="heat/node1/5"))
     async with running(app, size=(120, 34)) as pilot:
+        await pilot.hover("#heat")  # moves no cursor
         cluster.gpus(count=8)
         await until(pilot, lambda: app.view.selected_row == "heat/node1/5")
 

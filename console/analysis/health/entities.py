@@ -47,8 +47,8 @@ class GpuHealth(msgspec.Struct):
     since_s: dict[str, float] = msgspec.field(default_factory=dict)  # the same of each condition that holds
     pcie_since_s: float = 0.0  # of its PCIe generation, on the node's clock
     links: dict[int, records.GpuLink] = msgspec.field(default_factory=dict)
-    up_links: int = 0  # how many of these are up, and of how many the state is unknown
-    unknown_links: int = 0
+    links_now_up: int = 0  # number of these that are up
+    links_unknown: int = 0  # number of these whose state is unknown
     links_up: set[int] = msgspec.field(default_factory=set)  # that were up at some time
     processes: dict[int, records.GpuProcess] = msgspec.field(default_factory=dict)
     ranks: set[tuple[str, int, int]] = msgspec.field(default_factory=set)  # (job, attempt, rank) of its users

@@ -48,18 +48,18 @@ def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
         named = [gpu.info.name for gpu in node.gpus.values() if gpu.info is not None and gpu.info.parent is None]
         for gpu in node.gpus.values():
             fell = []
-            if gpu.up_links < len(gpu.links_up):
+            if gpu.links_now_up < len(gpu.links_up):
                 fell = sorted(number for number in gpu.links_up if gpu.links[number].up is False)
             if fell and gpu.info is not None and gpu.info.lost is None:
                 total = max(len(gpu.links), gpu.info.nvlinks or 0)
-                yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {gpu.up_links} of {total} up")
+                yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {gpu.links_now_up} of {total} up")
             elif gpu.info is not None and gpu.info.name is not None and _has_all_links(gpu, gpu.info):
                 alike[gpu.info.name].append(gpu)
         for name, gpus in alike.items():
             others = sum(other is not None and other != name for other in named)
             usual = _usual_links(gpus, (node.gpu_total or 0) - others)
             for gpu in gpus:
-                up = gpu.up_links
+                up = gpu.links_now_up
                 if usual is not None and up < usual and (up or _are_switched(gpus, node)):
                     down = [number for number, link in gpu.links.items() if link.up is False]
                     yield _down(gpu, sorted(down), f"{plural(up, 'NVLink')} up, peers have {usual}")
@@ -69,7 +69,7 @@ def _has_all_links(gpu: GpuHealth, info: GpuInfo) -> bool:
     """Whether the state of every link is known."""
     if info.nvlinks is None or info.lost is not None:
         return False
-    return len(gpu.links) >= info.nvlinks > 0 and not gpu.unknown_links
+    return len(gpu.links) >= info.nvlinks > 0 and not gpu.links_unknown
 
 
 def _are_switched(gpus: Sequence[GpuHealth], node: NodeHealth) -> bool:
@@ -78,7 +78,7 @@ def _are_switched(gpus: Sequence[GpuHealth], node: NodeHealth) -> bool:
 
 def _usual_links(gpus: Sequence[GpuHealth], total: int) -> int | None:
     """How many links are up on most of `total` GPUs, of which these are complete; None without such a majority."""
-    counts = Counter(gpu.up_links for gpu in gpus)
+    counts = Counter(gpu.links_now_up for gpu in gpus)
     (up, often), *_ = counts.most_common(1)
     return up if 2 * often > total > 2 else None
 

@@ -216,8 +216,8 @@ class HealthState:
             of.window.add(record.mono / 1e9, gained, notable=True)
             self._mark_notable(self.nodes[record.node], record.uuid, True)
         if earlier is None or earlier.up != record.up:  # the same every 10 s otherwise
-            of.up_links = sum(link.up is True for link in of.links.values())
-            of.unknown_links = sum(link.up is None for link in of.links.values())
+            of.links_now_up = sum(link.up is True for link in of.links.values())
+            of.links_unknown = sum(link.up is None for link in of.links.values())
             self.changed.add(record.node)
 
     def _gpu_process(self, record: records.GpuProcess) -> None:

@@ -15,7 +15,7 @@ from gconsole_remote.samplers.places import TCP_NS, PlaceTracker, SamplingEffect
 
 READY = 'import os, sys, time\nsys.stdout.write("ready\\n"); sys.stdout.flush()\n'
 POLLS = READY + "def poll():\n    while not os.path.exists('/nobody/writes/this'):\n        pass\npoll()\n"
-SLEEPS = READY + "def rest():\n    step, secret = 7, 'nobody asked'\n    time.sleep(600)\nrest()\n"
+SLEEPS = READY + "def rest():\n    step, secret = 7, 'not requested'\n    time.sleep(600)\nrest()\n"
 WORKS = READY + (
     "def one():\n    sum(range(300000))\ndef two():\n    sum(range(300000))\nwhile True:\n    one()\n    two()\n"
 )
@@ -97,7 +97,7 @@ def test_one_read_serves_the_place_and_the_watched_variables(start):
     [(_, values)] = context.shared["watched"].values()
     assert values == {"step": 7}
     assert len(made._costs) == len(places)
-    assert "nobody asked" not in str(places)
+    assert "not requested" not in str(places)
 
 
 def test_variables_are_read_no_more_often_than_asked_although_places_are(start):

@@ -100,7 +100,8 @@ class OverviewView(View):
         self._trends_height = 1
         self._folded: tuple[Sequence[Finding], tuple[FoldedFinding, ...]] = ((), ())  # findings, and as they are shown
         self._heights: dict[str, int] = {}  # lines of each panel; 0: it is not shown
-        self._wanted_row, self._wanted_until = "", 0.0  # the row that the cursor shall move to; monotonic, s
+        # The row that the cursor shall move to, until when (monotonic, s), and the one that it is on meanwhile.
+        self._wanted_row, self._wanted_until, self._row_before = "", 0.0, ""
 
     def compose(self) -> ComposeResult:
         yield self._verdict_list
@@ -336,7 +337,7 @@ class OverviewView(View):
 
     def select_row(self, name: str) -> None:
         """Move the cursor to that row or cell, also if it is shown within `WAIT_S`; any other move ends the wait."""
-        self._wanted_row, self._wanted_until = name, time.monotonic() + WAIT_S
+        self._wanted_row, self._wanted_until, self._row_before = name, time.monotonic() + WAIT_S, self.selected_row
         self._show_again()
 
     def _select_wanted(self, frame: ScreenSnapshot) -> None:
@@ -377,7 +378,8 @@ class OverviewView(View):
         return thing_name(report.selected, self._frame, is_finding=has_findings)
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
-        self._wanted_row = ""
+        if self.selected_row != self._row_before:  # else the mouse was moved over the map
+            self._wanted_row = ""
         if self._frame is not None:
             self._head(self._frame)
 
