@@ -95,9 +95,10 @@ def measure(quick: bool) -> Outcome:
             " all figures are those of consoles that write equally often; ± is the standard error of the fit",
         ],
         [
-            "garbage collected once for all clusters, and seldom of young objects: 0.36 to 0.17 % of a core with three"
+            "garbage collected once for all clusters, and seldom of young objects: 0.36 to 0.07 % of a core with three"
             " clusters; the thread of a black box not woken by each batch: 0.085 to 0.06 % each; findings every 5 s and"
-            " links without errors not summed up: 0.04 to 0.02 % each (parts timed within one console)",
+            " links without errors not summed up: 0.04 to 0.02 % each (parts timed within one"
+            " console, the first figures while the machine was slower)",
             "left: 1.3 reads a second and node, each in a process that is cold: 0.4 ms for a heartbeat, 1.2 ms for a"
             " digest of 8 GPUs; fewer need a longer silence until a node of a cluster that is not shown is lost",
         ],
