@@ -39,6 +39,7 @@ from .liveness_timer import LivenessTimer
 from .node_link import NodeLink
 from .pod_events import PodEvents
 from .survey import NodeReply, request_reply
+from .tick_offsets import tick_offset_s
 from .wire import Kept
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Fleet:
             node, self._transport(_transport_of(node)), self.hub,
             self.staging.send_now, _snapshot_period_ms(self.config), last_agent,
             gpu_clock=self.config.clock.enabled and self.config.clock.gpu_clock, liveness_timer=self._liveness_timer,
-            via=self._gateway_of(node), jobs_only=self._jobs_only,
+            via=self._gateway_of(node), jobs_only=self._jobs_only, tick_offset_s=tick_offset_s(len(self.links)),
         )  # fmt: skip
         self.links[node.name] = link
         link.start()

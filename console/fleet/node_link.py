@@ -59,11 +59,11 @@ class NodeLink:
         self, node: NodeConfig, transport: Transport, hub: Hub,
         staging: Callable[[NodeLink, str], None], snapshot_period_ms: int = 0,
         last_agent: tuple[str, int] | None = None, *, gpu_clock: bool = False, jobs_only: bool = False,
-        liveness_timer: LivenessTimer | None = None, via: Callable[[], str] = lambda: "",
+        tick_offset_s: float = 0.0, liveness_timer: LivenessTimer | None = None, via: Callable[[], str] = lambda: "",
     ) -> None:  # fmt: skip
         """`last_agent`: an earlier console's agent on the node, and its last record that is already stored.
 
-        `liveness_timer`: the one of all nodes. `via`: the gateway through which the node is reached, "" for none.
+        `tick_offset_s`: when in each second it samples. `liveness_timer`: the one of all nodes. `via`: the gateway through which the node is reached, "" for none.
         """
         self.node = node
         self.state: State = "expected"
@@ -73,7 +73,7 @@ class NodeLink:
         self._transport, self._hub, self._stage = transport, hub, staging
         self._console_id = hub.console_id  # identity for which a lingering agent waits
         self._snapshot_period_ms = snapshot_period_ms  # 0: none
-        self._gpu_clock, self._jobs_only = gpu_clock, jobs_only
+        self._gpu_clock, self._jobs_only, self._tick_offset_s = gpu_clock, jobs_only, tick_offset_s
         self._receiver = RecordReceiver(node.name, hub, self._warn, inherits=last_agent is not None)
         if last_agent is not None:
             self._receiver.agent, self._receiver.last_seq = last_agent
@@ -327,7 +327,7 @@ class NodeLink:
         agent, last_seq = self._receiver.agent, self._receiver.last_seq
         return agent_payload.start(
             self.node, self._console_id, agent, last_seq, self._snapshot_period_ms, gpu_clock=self._gpu_clock,
-            jobs_only=self._jobs_only,
+            jobs_only=self._jobs_only, tick_offset_s=self._tick_offset_s,
         )  # fmt: skip
 
     def read_clocks_every(self, period_ms: int) -> None:

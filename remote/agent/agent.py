@@ -29,7 +29,7 @@ from .commands import DetachedStarter
 from .gpu_process import GpuProcess
 from .outbox import Outbox
 from .rows import ColumnOrder
-from .sampler_thread import SamplerThread
+from .sampler_thread import SamplerThread, grid_origin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Agent(object):
         self.blobs = BinaryStore(place)
         self.ended = threading.Event()
         self.last_received = time.monotonic()  # when the console last sent a frame
-        self.epoch = time.monotonic()  # origin of the tick grid
+        self.epoch = grid_origin(config.get("tick_offset_s", 0.0), time.time(), time.monotonic())
         self.digests: Order | None = None  # what comes as digests; None: every sample is sent
         self.missing: list[Fields] = []
         self.threads: list[SamplerThread] = []

@@ -100,7 +100,7 @@ class SamplerThread(Thread):
 
     def _loop(self) -> None:
         """Tick until the agent ends, or the source is gone."""
-        failures = 0
+        failures, least_s = 0, self.sampler.interval_s / 2  # after a first tick, so that rates are of some time
         while not self.agent.ended.is_set():
             self.began = time.monotonic()
             try:
@@ -121,8 +121,9 @@ class SamplerThread(Thread):
                     self.agent.report_crash("sampler %s failed" % self.sampler.name)
             self.began = None
             self.ready.set()
-            self._woken.wait(self._until_next_slot())
+            self._woken.wait(self._until_next_slot(least_s))
             self._woken.clear()
+            least_s = 0.0
 
     def _post(self, facts: "list[Fact]") -> None:
         """Post the records of one tick, or digests in place of them where the console ordered these."""
@@ -148,15 +149,24 @@ class SamplerThread(Thread):
         self.sampler.expedite()
         self._woken.set()
 
-    def _until_next_slot(self) -> float:
-        """Seconds to the next slot of the grid that all samplers share."""
+    def _until_next_slot(self, least_s: float) -> float:
+        """Seconds to the next slot of the grid that all samplers share; to the one after it if it is sooner."""
         interval, epoch = self.sampler.interval_s, float(self.agent.epoch)
-        return interval - (time.monotonic() - epoch) % interval
+        wait_s = interval - (time.monotonic() - epoch) % interval
+        return wait_s + interval if wait_s < least_s else wait_s
 
     @property
     def hung_limit_s(self) -> float:
         """Seconds after which a start or tick hangs."""
         return max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s)
+
+
+def grid_origin(offset_s: float, realtime: float, monotonic: float) -> float:
+    """Origin of the tick grid, by the monotonic clock: `offset_s` after the last full second of the real-time clock.
+
+    So nodes whose clocks agree sample at the same instant if their offsets are equal: see console/fleet/tick_offsets.
+    """
+    return monotonic - (realtime - offset_s) % 1.0
 
 
 def _own_task() -> "str | None":

@@ -211,12 +211,12 @@ _SETTINGS = (
 
 def start(
     node: NodeConfig, console_id: str, agent: str, after: int, snapshot_period_ms: int = 0,
-    *, gpu_clock: bool = False, jobs_only: bool = False,
+    *, gpu_clock: bool = False, jobs_only: bool = False, tick_offset_s: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
     """The start frame: identities, the last record received from the node's earlier `agent` (`after`), settings.
 
     `snapshot_period_ms`: period of clock snapshots, 0: none; `gpu_clock`: include GPU timers;
-    `jobs_only`: sample only what the plan of a job needs.
+    `jobs_only`: sample only what the plan of a job needs; `tick_offset_s`: when in each second it samples.
     """
     return {
         "protocol": list(PROTOCOL),
@@ -231,6 +231,7 @@ def start(
             "snapshot_period_ms": snapshot_period_ms,
             "gpu_clock": gpu_clock,
             "jobs_only": jobs_only,
+            "tick_offset_s": tick_offset_s,
             "rows": column_order() if node.agent.wire == "rows" else None,
             **watch_settings(node.watch),
         },

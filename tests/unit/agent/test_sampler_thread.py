@@ -5,7 +5,9 @@ import threading
 import time
 from types import SimpleNamespace
 
-from gconsole_remote.agent.sampler_thread import SamplerThread
+import pytest
+
+from gconsole_remote.agent.sampler_thread import SamplerThread, grid_origin
 from gconsole_remote.samplers.base import Sampler
 
 
@@ -41,3 +43,19 @@ def test_woken_sampler_ticks_without_waiting_for_its_slot():
     thread.wake()
     thread.join(60)
     assert not thread.is_alive() and sampler.ticks.empty()
+
+
+def test_origin_of_the_grid_is_a_full_second_and_the_offset():
+    assert grid_origin(0.25, realtime=1000.75, monotonic=50.0) == 49.5
+    assert grid_origin(0.75, realtime=1000.25, monotonic=50.0) == 49.5  # of the second before
+    assert grid_origin(0.0, realtime=1000.0, monotonic=50.0) == 50.0
+
+
+@pytest.mark.parametrize(("since_s", "wait_s"), [(0.1, 0.9), (0.45, 0.55), (0.55, 1.45), (0.99, 1.01)])
+def test_second_tick_is_at_least_half_an_interval_after_the_first(since_s, wait_s, monkeypatch):
+    sampler = Recorded()
+    sampler.interval_s = 1.0
+    monkeypatch.setattr(time, "monotonic", lambda: 50.0 + since_s)
+    thread = SamplerThread(sampler, SimpleNamespace(epoch=50.0))
+    assert thread._until_next_slot(sampler.interval_s / 2) == pytest.approx(wait_s)
+    assert thread._until_next_slot(0.0) == pytest.approx(1.0 - since_s)  # of all later ones
