@@ -128,8 +128,17 @@ class ConfigErrors(ConfigError):
 
 
 def all_of(errors: Sequence[ConfigError]) -> ConfigError:
-    """One error of one or several."""
-    return errors[0] if len(errors) == 1 else ConfigErrors(errors)
+    """One error of one or several; those of a file by line."""
+    if len(errors) == 1:
+        return errors[0]
+    files = list(dict.fromkeys(error.place.rpartition(":")[0] for error in errors))
+    return ConfigErrors(sorted(errors, key=lambda error: _place(error, files)))
+
+
+def _place(error: ConfigError, files: Sequence[str]) -> tuple[int, int]:
+    """Where an error is in the order of files and lines; errors without a line keep theirs."""
+    file, _, line = error.place.rpartition(":")
+    return files.index(file), int(line) if line.isdigit() else 0
 
 
 def one_line(text: str) -> str:

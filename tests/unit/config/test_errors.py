@@ -171,3 +171,11 @@ def test_errors_of_the_environment_the_flags_and_the_file_are_reported_at_once(h
     with pytest.raises(ConfigError, match=r"agent\.nosuch") as caught:
         load("node[1-", flags=flags, environ={})
     assert len(str(caught.value).splitlines()) == 3
+
+
+def test_errors_of_a_file_are_reported_by_line(here):
+    (here / "hosts.toml").write_text(
+        '[[watch.rule]]\non = 5\n\n[[node]]\nhosts = "a"\n\n[[nodes]]\nhosts = "b[1-"\n\n[ssh]\nport = "x"\nusr = 1\n'
+    )
+    lines = [int(line.split(":")[1]) for line in refusal().splitlines()]
+    assert lines == sorted(lines) and len(lines) >= 5
