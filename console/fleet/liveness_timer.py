@@ -73,7 +73,8 @@ class LivenessTimer:
 
     def _schedule(self) -> None:
         now = self._clock()
-        self._due = max(now + CHECK_S, min(self._dues.values()))
+        due = max(now + CHECK_S / 2, min(self._dues.values()))
+        self._due = math.ceil(due / CHECK_S) * CHECK_S  # as the timers of other fleets: the process wakes once for all
         self._timer = asyncio.get_running_loop().call_later(self._due - now, self.check)
 
     def check(self) -> None:

@@ -116,3 +116,20 @@ async def test_no_login_begins_while_the_console_is_late():
     async with asyncio.timeout(30):
         await login
     assert began.is_set()
+
+
+async def test_timers_of_several_fleets_are_due_at_the_same_instants():
+    now = [100.03]
+    timers = [LivenessTimer(Hub(), lambda: now[0]) for _ in range(2)]
+    removes = []
+    for timer, begun_s in zip(timers, (100.03, 100.11), strict=True):
+        now[0] = begun_s
+        removes.append(timer.add(lambda is_late: 0.0))
+    for step in range(1, 9):
+        now[0] = 100.0 + 0.25 * step + 0.02  # each is a little late
+        dues = {timer._due for timer in timers}
+        assert dues == {100.0 + 0.25 * step}, "no check is left out, and both are due at once"
+        for timer in timers:
+            timer.check()
+    for remove in removes:
+        remove()
