@@ -63,7 +63,8 @@ class NodeLink:
     ) -> None:  # fmt: skip
         """`last_agent`: an earlier console's agent on the node, and its last record that is already stored.
 
-        `tick_offset_s`: when in each second it samples. `liveness_timer`: the one of all nodes. `via`: the gateway through which the node is reached, "" for none.
+        `tick_offset_s`: when in each second it samples. `liveness_timer`: the one of all nodes. `via`: the gateway
+        through which the node is reached, "" for none.
         """
         self.node = node
         self.state: State = "expected"

@@ -1,15 +1,21 @@
-"""(g) Time from the key press to the verdict: 16 ranks on 4 nodes, compared with `py-spy dump` over ssh and clush."""
+"""(g) Time to the verdict: 16 ranks on 4 nodes, compared with `py-spy dump` over ssh and clush.
+
+From the key press on connections that stand, and of `gconsole batch --diagnose` on nodes with and without caches.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from jobs import start_torchrun
 from live_fleet import LiveFleet, started_fleet
 from rig import Rig
@@ -29,6 +35,7 @@ NODES, PER_NODE, RUNS = 4, 4, 5
 #: Before the first one the job has been watched for longer than min_frozen_s.
 WATCHED_S = 8.0
 BEHIND_CLUSH_S, SPREAD_MS, SPREAD_RATIO = 0.9, 20.0, 10.0
+COLD_S = 6.0
 SCRIPT = Path(__file__).parents[1] / "hangs/jobs/sleeps_in_step.py"
 CULPRIT = 1
 
@@ -56,9 +63,10 @@ def measure(quick: bool) -> Outcome:
         ssh_config = Path(scratch, "ssh_config")
         ssh_config.write_text(rig.ssh_config_text())
         ours, loops, clushes = asyncio.run(_rounds(rig, target, ssh_config, runs))
+        colds, warms = zip(*(_starts(target) for _ in range(runs)), strict=True)
     ranks = nodes * per_node
     assert all(timing.dumps == ranks for timing in (*loops, *clushes)), "they only dump the ranks"
-    return _outcome(ranks, nodes, ours, loops, clushes)
+    return _outcome(ranks, nodes, ours, loops, clushes, colds, warms)
 
 
 async def _rounds(
@@ -98,6 +106,22 @@ async def _press(watch: LiveFleet) -> DiagnosisTiming:
     return DiagnosisTiming(named_s[0] if named_s else ended_s, ended_s, *_spreads_ms(capture.stacks))
 
 
+def _starts(target: Path) -> tuple[float, float]:
+    """Seconds of `batch --diagnose` from start to exit: on nodes that never ran an agent, and once more."""
+    gconsole = str(Path(sys.executable).parent / "gconsole")
+    subprocess.run([gconsole, "clean", str(target), "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    took_s = []
+    for _ in range(2):
+        report, began = target.with_name("report.json"), time.perf_counter()
+        argv = [gconsole, "batch", str(target), "--diagnose", "--quiet", "-o", str(report)]
+        subprocess.run(argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)  # 1: it hangs
+        took_s.append(time.perf_counter() - began)
+        [verdict] = msgspec.json.decode(report.read_bytes())["verdicts"]
+        if [culprit["rank"] for culprit in verdict["culprits"]] != [CULPRIT]:
+            raise RuntimeError(f"the report does not blame rank {CULPRIT}: {verdict}")
+    return took_s[0], took_s[1]
+
+
 def _is_right(judgements: Sequence[Judgement]) -> bool:
     [verdict] = [judgement.verdict for judgement in judgements]
     return verdict.state == "hung" and [culprit.rank for culprit in verdict.culprits] == [CULPRIT]
@@ -116,8 +140,9 @@ def _spreads_ms(stacks: list[Stack]) -> tuple[float, float]:
 
 
 def _outcome(
-    ranks: int, nodes: int, ours: list[DiagnosisTiming], loops: list[PeerCapture], clushes: list[PeerCapture]
-) -> Outcome:
+    ranks: int, nodes: int, ours: list[DiagnosisTiming], loops: list[PeerCapture], clushes: list[PeerCapture],
+    colds: Sequence[float], warms: Sequence[float],
+) -> Outcome:  # fmt: skip
     verdict, clush = [timing.verdict_s for timing in ours], [timing.wall_s for timing in clushes]
     spread, loop_spread = [timing.proc_spread_ms for timing in ours], [timing.spread_s * 1e3 for timing in loops]
     loop = [timing.wall_s for timing in loops]
@@ -132,6 +157,9 @@ def _outcome(
                 ratio=mid / statistics.median(loop)),
             Row("key to the verdict with variables and native frames",
                 middle([timing.surer_s for timing in ours], "s")),
+            Row(f"`batch --diagnose` on {nodes} nodes, all of it, without caches there", middle(colds, "s"),
+                f"≤ {COLD_S:g} s", statistics.median(colds) <= COLD_S),
+            Row("the same with the caches of the run before", middle(warms, "s")),
             Row("spread of the reads of /proc", middle(spread, "ms", 1), f"≤ {SPREAD_MS:g} ms",
                 statistics.median(spread) <= SPREAD_MS),
             Row("the same, peer: the loop's dumps", middle(spread, "ms", 1), "≤ 1/10 of the loop's",
@@ -147,6 +175,8 @@ def _outcome(
             "peers: `py-spy dump --pid` of each rank, rank after rank on a node; through ssh node after node, and"
             " through clush on all nodes at once; a connection each, one sample, nothing is merged or judged; they"
             f" stop each rank, so that after them the job is watched for {WATCHED_S:g} s again",
+            "without caches: after `gconsole clean`, so that each node receives the agent and py-spy; from the start"
+            " of the program to its exit",
             "all nodes share the cores of this machine, which the ranks leave idle",
         ],
     )  # fmt: skip

@@ -16,6 +16,6 @@ def test_groups_are_spread_over_the_second(nodes):
     sizes = Counter(map(tick_offset_s, range(nodes)))
     assert max(sizes.values()) <= TOGETHER
     offsets = sorted(sizes)
-    assert 0.0 <= offsets[0] and offsets[-1] < 1.0
+    assert offsets[0] >= 0.0 and offsets[-1] < 1.0
     gaps = [after - before for before, after in zip(offsets, [*offsets[1:], offsets[0] + 1.0], strict=True)]
     assert max(gaps) <= 2 * min(gaps)
