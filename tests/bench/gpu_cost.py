@@ -25,6 +25,7 @@ from typing import NamedTuple
 import msgspec
 from rig import Node, Rig
 
+from gconsole_remote.proc.process_table import YOUNG_PYTHON_S
 from tests.bench.process_usage import CpuShare
 
 from .process import in_new_process
@@ -55,9 +56,29 @@ ATTEMPTS = (
     "memory: -X no_debug_ranges, which drops the columns of every code object: 0.07 MB of 4.9 that the agent's modules"
     " take, not kept",
     "memory: stacks and frames of the agent's 22 threads take 0.3 MB, its compiled patterns 0.05 MB: not pursued",
-    "memory: the first capture, 13 s after the start since all ranks sleep, adds 0.7 MB to the agent for good; the"
+    "memory: the first capture, which nobody needs of a job that makes progress, adds 0.7 MB to the agent for good; the"
     " mock's own heap grows by 1 MB within a minute: not pursued",
 )
+
+#: A rank that needs hardly any CPU and makes progress: one that sleeps for ever is a stalled job, of which the console
+#: takes stacks by itself.
+RANK = """
+import time
+
+def load():
+    time.sleep(0.1)
+
+def forward():
+    time.sleep(0.1)
+
+def backward():
+    time.sleep(0.1)
+
+while True:
+    load()
+    forward()
+    backward()
+"""
 
 
 class Cost(NamedTuple):
@@ -82,6 +103,8 @@ def measure(quick: bool) -> Outcome:
         ticks = [in_new_process(_tick_ms, environment, TICKS // (4 if quick else 1)) for _ in range(runs)]
         alone = [in_new_process(_library_mb, environment) for _ in range(runs)]
         first = _agent(rig, hosts, 4.0, 0.5)  # compiles the code into the node's cache
+        if not quick:
+            job.wait_until_old()
         for _ in range(runs):
             ours.append(_agent(rig, hosts, warm_up_s, measured_s))
             if nvitop:
@@ -101,9 +124,10 @@ def measure(quick: bool) -> Outcome:
         f"{library} (8 × H100, 18 NVLinks each, GPM, a rank on each GPU); a real driver's time is additional, for any"
         " client",
         f"a tick: thread CPU of the GPU sampler alone, mean of {TICKS}, NVLinks of each GPU every tenth",
-        f"agent: all of it (processes, host, ports, GPUs) on a node of the rig, {GPUS} ranks that sleep, over"
-        f" {measured_s:g} s after {warm_up_s:g} s, code cached; agent and its NVML child together: CPU of all threads"
-        " as the scheduler counts it, the sum of their memory by smaps_rollup, of the peer in the same way",
+        f"agent: all of it (processes, host, ports, GPUs) on a node of the rig, {GPUS} ranks that make progress and"
+        f" are older than two minutes, over {measured_s:g} s after {warm_up_s:g} s, code cached; agent and its NVML"
+        " child together: CPU of all threads as the scheduler counts it, the sum of their memory by smaps_rollup, of"
+        " the peer in the same way",
         "peer: nvitop 1.7.0 `--monitor full --interval 1` in a pseudo-terminal of 140×50, in turns with the agent, on"
         " the same library and figures; GPUs and their processes only"
         if nvitop else "peer: not at hand (BENCH_NVITOP)",
@@ -111,16 +135,21 @@ def measure(quick: bool) -> Outcome:
 
 
 class _Job:
-    """Sleeping ranks, one per GPU; their pids on the node and on this machine."""
+    """Ranks, one per GPU; their pids on the node and on this machine."""
 
     def __init__(self, node: Node) -> None:
+        self._began_s = time.monotonic()
         self.inside, self.outside = [], []
         for rank in range(GPUS):
             env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(GPUS), "MASTER_ADDR": "127.0.0.1"}
-            process = node.run(["python3", "-c", "import time; time.sleep(36000)"], env=env, stdin=subprocess.DEVNULL)
+            process = node.run(["python3", "-c", RANK], env=env, stdin=subprocess.DEVNULL)
             status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
             self.outside.append(process.pid)
             self.inside.append(int(next(line for line in status if line.startswith("NSpid:")).split()[-1]))
+
+    def wait_until_old(self) -> None:
+        """Wait until agents no longer look at the ranks every 2 s for what they become."""
+        time.sleep(max(0.0, self._began_s + YOUNG_PYTHON_S + 5.0 - time.monotonic()))
 
 
 def _install_library(rig: Rig, scratch: Path) -> Path:

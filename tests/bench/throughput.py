@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.fleet.node_link import NodeLink
+from gconsole.fleet.tick_offsets import tick_offset_s
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import Gap, Log
 from gconsole.transport.transport import Channel, Receiver
@@ -32,6 +34,8 @@ NODES, RUNS = 512, 3
 WARM_UP_S, MEASURED_S = 5, 25
 HISTORY_BYTES = 1 << 30
 GOAL_PCT = 15.0
+#: Seconds by which a node's records come later than those of the first one of its group, at most.
+JITTER_S = 0.01
 #: Real nodes, to measure the cost of SSH: as many agents as two cores can run without delaying the console.
 SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S = 16, 15.0, 30.0
 
@@ -51,7 +55,8 @@ def measure(quick: bool) -> Outcome:
         ],
         [
             f"{records:g} records a second and node ({GPUS} gpu, {RANKS} rank_stat, host, agent_cost), as a real agent"
-            " said them, with new stamps and numbers each second; nodes spread evenly over the second",
+            " said them, with new stamps and numbers each second; groups of 16 nodes spread evenly over the second, as"
+            f" agents are, and each node up to {JITTER_S * 1e3:g} ms later",
             "real Link (with its pings, answered), Hub and Store with history_bytes = 1 GiB, in a process of its own;"
             " the bytes are prepared beforehand; all CPU of the process counts",
             f"with SSH: `gconsole batch` on {ssh_nodes} real nodes with agents of {GPUS} simulated GPUs and no ranks,"
@@ -177,11 +182,12 @@ def _all_ok(hub: Hub, links: list[NodeLink]) -> asyncio.Event:
 
 
 async def _feed(transports: list[_LocalTransport], seconds: list[list[bytes]]) -> None:
-    """Each node sends once a second, evenly spread."""
-    began = time.monotonic()
+    """Each node sends once a second, at the offset of its group and up to `JITTER_S` later."""
+    began, drawn = time.monotonic(), random.Random(1)
     for number, batch in enumerate(seconds):
-        for index, (transport, data) in enumerate(zip(transports, batch, strict=True)):
-            wait_s = began + number + index / len(transports) - time.monotonic()
+        offsets = [tick_offset_s(index) + drawn.uniform(0.0, JITTER_S) for index in range(len(transports))]
+        for offset_s, transport, data in sorted(zip(offsets, transports, batch, strict=True), key=lambda node: node[0]):
+            wait_s = began + number + offset_s - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
             transport.deliver(data)
