@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import select
 import signal
 import sys
 import threading
+import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 from typing import Any, Final, TextIO, cast
@@ -21,8 +23,11 @@ from textual.message import Message
 
 #: Bytes of input that are read at once.
 _READ_BYTES: Final = 65_536
-#: Seconds between two checks whether the app ended.
-_POLL_S: Final = 0.1
+#: Seconds between two checks whether the main thread has ended, which wake an idle process.
+_POLL_S: Final = 2.0
+#: Seconds after input in which the parser is asked each `_ESCAPE_S` whether an Escape was a key, or begins a sequence.
+_AFTER_INPUT_S: Final = 1.0
+_ESCAPE_S: Final = 0.1
 
 #: Name of the error handler for `str.encode`.
 ASCII_ART: Final = "ascii-art"
@@ -67,6 +72,7 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._is_hung_up = self._is_handed_over = False
+        self._wakes, self._waker = os.pipe()  # ends the wait for keys
         if self._file is not None:
             self._file = cast("Any", TerminalOutput(self._file, self._hang_up))
 
@@ -85,12 +91,20 @@ class TerminalDriver(LinuxDriver):
         if not self._is_handed_over:
             super().write(data)
 
+    def disable_input(self) -> None:
+        """Stop reading keys."""
+        os.write(self._waker, b"\0")
+        super().disable_input()
+
     def run_input_thread(self) -> None:
         """Read keys until the app stops reading; bytes that are not UTF-8 are dropped."""
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("ignore").decode
+        read_at = -math.inf
         while not self.exit_event.is_set() and threading.main_thread().is_alive():
-            if select.select([self.fileno], [], [], _POLL_S)[0]:
+            wait_s = _ESCAPE_S if time.monotonic() < read_at + _AFTER_INPUT_S else _POLL_S
+            if self.fileno in select.select([self.fileno, self._wakes], [], [], wait_s)[0]:
+                read_at = time.monotonic()
                 try:
                     read = os.read(self.fileno, _READ_BYTES)
                 except OSError:  # EIO
@@ -100,6 +114,8 @@ class TerminalDriver(LinuxDriver):
                     return
                 self._process(parser.feed(text) if (text := decode(read)) else ())
             self._process(parser.tick())
+        if select.select([self._wakes], [], [], 0)[0]:
+            os.read(self._wakes, _READ_BYTES)  # else the wait would end at once when keys are read again
         try:
             list(parser.feed(""))
         except (EOFError, ParseError):
