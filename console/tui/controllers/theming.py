@@ -11,8 +11,9 @@ from ..theme.catalog import ThemeCatalog, ThemeChanges
 from ..theme.themes import DEFAULT, as_textual, textual_name
 from . import Controller
 
-#: Seconds between two scans of the themes folder: short enough for an author who saves and looks up.
-RELOAD_EVERY_S = 1.0
+#: Seconds between two scans of the themes folder, which wake an idle console: short enough for an author who saves and
+#: looks up.
+RELOAD_EVERY_S = 2.0
 
 
 class ThemeController(Controller):
