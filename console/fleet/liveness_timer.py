@@ -15,7 +15,7 @@ from typing import Final
 from ..core.bus import Hub
 from ..records import Log
 
-#: Seconds between two checks of a connection that may be silent, and shortest time between any two. No connection may
+#: Seconds between two checks of a connection that may be silent; checks are made at multiples of it. No connection may
 #: ask for a time much longer than `LATE_S`: the next check is also what notices that the event loop is late.
 CHECK_S: Final = 0.25
 #: Seconds. If a check is later than the first, silence is not judged; if it is later than the second, as long as the

@@ -66,13 +66,32 @@ _ROWS: Final = (
 _ASCII: Final = {character: ascii_ for characters, ascii_ in _ROWS for character in characters}
 
 
+class WakingEvent(threading.Event):
+    """An event with a file descriptor, `wakes`, that is readable while it is set: it ends a `select`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wakes, self._waker = os.pipe()
+
+    def set(self) -> None:
+        """Set the flag, then wake."""
+        super().set()
+        os.write(self._waker, b"\0")
+
+    def clear(self) -> None:
+        """Reset the flag, and wake no more."""
+        super().clear()
+        if select.select([self.wakes], [], [], 0)[0]:
+            os.read(self.wakes, _READ_BYTES)
+
+
 class TerminalDriver(LinuxDriver):
     """Ends the app as SIGHUP does once the terminal is gone: at end-of-file, or at an error of a read or write."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._is_hung_up = self._is_handed_over = False
-        self._wakes, self._waker = os.pipe()  # ends the wait for keys
+        self.exit_event: WakingEvent = WakingEvent()
         if self._file is not None:
             self._file = cast("Any", TerminalOutput(self._file, self._hang_up))
 
@@ -91,11 +110,6 @@ class TerminalDriver(LinuxDriver):
         if not self._is_handed_over:
             super().write(data)
 
-    def disable_input(self) -> None:
-        """Stop reading keys."""
-        os.write(self._waker, b"\0")
-        super().disable_input()
-
     def run_input_thread(self) -> None:
         """Read keys until the app stops reading; bytes that are not UTF-8 are dropped."""
         parser = XTermParser(self._debug)
@@ -103,7 +117,7 @@ class TerminalDriver(LinuxDriver):
         read_at = -math.inf
         while not self.exit_event.is_set() and threading.main_thread().is_alive():
             wait_s = _ESCAPE_S if time.monotonic() < read_at + _AFTER_INPUT_S else _POLL_S
-            if self.fileno in select.select([self.fileno, self._wakes], [], [], wait_s)[0]:
+            if self.fileno in select.select([self.fileno, self.exit_event.wakes], [], [], wait_s)[0]:
                 read_at = time.monotonic()
                 try:
                     read = os.read(self.fileno, _READ_BYTES)
@@ -114,8 +128,6 @@ class TerminalDriver(LinuxDriver):
                     return
                 self._process(parser.feed(text) if (text := decode(read)) else ())
             self._process(parser.tick())
-        if select.select([self._wakes], [], [], 0)[0]:
-            os.read(self._wakes, _READ_BYTES)  # else the wait would end at once when keys are read again
         try:
             list(parser.feed(""))
         except (EOFError, ParseError):

@@ -90,8 +90,8 @@ def measure(quick: bool) -> Outcome:
             " one with the nodes of two clusters in one file, at the same time, the Overview open:"
             f" {windows} windows of {window_s:g} s after {warm_up_s:g} s",
             "real sshd, agents of simulated GPUs, no job; CPU of the process of the console as the scheduler counts it",
-            "equal consoles paint more or less often, by the phase of their nodes' ticks: the cost of a piece written"
-            f" to the terminal is fitted ({paint_pct:.3f} % of a core for one a second, here {paints:.1f}), and"
+            "equal consoles do not paint equally often: the cost of a piece written to the terminal is fitted"
+            f" ({paint_pct:.3f} % of a core for one a second, here {paints:.1f}), and"
             " all figures are those of consoles that write equally often; ± is the standard error of the fit",
         ],
         [
@@ -100,8 +100,8 @@ def measure(quick: bool) -> Outcome:
             " links without errors not summed up: 0.04 to 0.02 % each (parts timed within one"
             " console, the first figures while the machine was slower)",
             "nodes of all clusters sample at the same instants: 0.32 to 0.23 % of a core each (9.3 to 7.0 % more)",
-            "left: 1.3 reads a second and node, each in a process that is cold: 0.4 ms for a heartbeat, 1.2 ms for a"
-            " digest of 8 GPUs; fewer need a longer silence until a node of a cluster that is not shown is lost",
+            "left: 1.3 reads a second and node; fewer need a longer silence until a node of a cluster that is not shown"
+            " is lost",
         ],
     )  # fmt: skip
 

@@ -56,7 +56,7 @@ ATTEMPTS = (
     "memory: -X no_debug_ranges, which drops the columns of every code object: 0.07 MB of 4.9 that the agent's modules"
     " take, not kept",
     "memory: stacks and frames of the agent's 22 threads take 0.3 MB, its compiled patterns 0.05 MB: not pursued",
-    "memory: the first capture, which nobody needs of a job that makes progress, adds 0.7 MB to the agent for good; the"
+    "memory: the first capture adds 0.7 MB to the agent permanently, and a job that makes progress needs none; the"
     " mock's own heap grows by 1 MB within a minute: not pursued",
 )
 

@@ -107,7 +107,7 @@ async def _press(watch: LiveFleet) -> DiagnosisTiming:
 
 
 def _starts(target: Path) -> tuple[float, float]:
-    """Seconds of `batch --diagnose` from start to exit: on nodes that never ran an agent, and once more."""
+    """Seconds of `batch --diagnose` from start to exit: on nodes without caches, and once more."""
     gconsole = str(Path(sys.executable).parent / "gconsole")
     subprocess.run([gconsole, "clean", str(target), "--quiet"], check=True, stdout=subprocess.DEVNULL)
     took_s = []
