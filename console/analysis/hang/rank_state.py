@@ -72,6 +72,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     watched_s: float  # from the first of them to the last
     place_s: float  # on the same path of calls
     frozen_s: float  # in the identical stack, without waking up
+    recovered_s: float = 0.0  # the longest sleep on the same path that it was seen in and has woken from
     runs: bool
     wakes_s: float | None  # wakes of its main thread per second
     wakes_in_s: float | None = None  # its sleep, or wait for a lock, ends by itself within this time; None: no limit
@@ -234,7 +235,8 @@ def rank_state_of(
     return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
         thread=None if blocks_main else blocking.thread_name or "a thread",
-        samples=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
+        samples=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s,
+        recovered_s=_recovered_s(read, stacks, traces, frozen_s), runs=runs,
         wakes_s=_wakes_s(read), wakes_in_s=stacks[-1].thread_wakes_in_s if cls in _TIMED else None,
         poll=poll, newest=None if blocks_main else stacks[-1], written_bytes=_written_bytes(read), **_increases(stacks),
         moved_bytes=_moved_bytes([
@@ -273,6 +275,19 @@ def _with_history(first_s: float, last_s: float, still: Still) -> float:
     if since_s > last_s or still.until_s < first_s - SLACK_S:
         return last_s - first_s
     return max(last_s, still.until_s) - min(first_s, since_s)
+
+
+def _recovered_s(
+    read: Sequence[StackSample], stacks: Sequence[Stack], traces: Sequence[CallPath], frozen_s: float
+) -> float:
+    """The longest sleep of a thread in samples before its present one, on the path that it is on now, s."""
+    path, began_s = _path(traces[-1]), read[-1].at_s - frozen_s
+    earlier = (
+        stack.thread_slept_s or 0.0
+        for sample, stack, trace in zip(read[:-1], stacks, traces, strict=False)
+        if sample.at_s < began_s and _path(trace) == path
+    )
+    return max(earlier, default=0.0)
 
 
 def _without_stack(key: ProcessKey, samples: Sequence[StackSample], still: Still | None) -> RankState:
