@@ -278,7 +278,7 @@ async def diagnose(
     requested = _Requested()
     last: CaptureRequest | None = None
     for is_detailed in (False, True):  # details may show that something must be watched for longer
-        while (more_s := _more_s(judgements)) > 0 and spent_s < most_s:
+        while (more_s := max(_more_s(judgements), requested.found_s(judgements, least))) > 0 and spent_s < most_s:
             sockets, peers = requested.add(judgements)
             order = replace(_longer(options, more_s), sockets=sockets, peers=peers)
             spent_s += order.samples * order.every_s
@@ -309,11 +309,22 @@ def _dying(store: Store) -> tuple[str, ...]:
 
 
 class _Requested:
-    """The ends of connections, and the processes outside of jobs, that this diagnosis has asked for."""
+    """What this diagnosis has asked for: ends of connections, processes outside of jobs, and ranks found meanwhile."""
 
     def __init__(self) -> None:
         self._sockets: set[tuple[str, str]] = set()
         self._peers: set[PeerProcess] = set()
+        self._ranks: set[tuple[str, int, int]] = set()  # (job, attempt, rank)
+
+    def found_s(self, judgements: Sequence[Judgement], least_s: float) -> float:
+        """`least_s` if ranks were found after the last capture began, which may be the culprits; else 0, s.
+
+        A rank that became another program is recognized only after some seconds, for example.
+        """
+        jobs = [(judgement.view.evidence.job, judgement.view) for judgement in judgements if judgement.missing.is_stuck]
+        new = {(job.job, job.attempt, rank) for job, view in jobs for rank in view.uncaptured} - self._ranks
+        self._ranks |= new
+        return least_s if new else 0.0
 
     def add(self, judgements: Sequence[Judgement]) -> tuple[tuple[tuple[str, str], ...], tuple[PeerProcess, ...]]:
         """The ends and processes that would decide and that no capture has asked for yet."""

@@ -202,3 +202,23 @@ async def test_a_rank_whose_stack_took_too_long_to_read_is_read_once_more():
     judgements = await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(native=False))
     assert captures > 1
     assert names(judgements[0].verdict) == [(1, "python_lock")]
+
+
+@pytest.mark.parametrize("comes_back", [True, False], ids=["readable", "not readable"])
+async def test_a_rank_that_was_found_after_the_first_capture_is_read_once_more(comes_back):
+    scene = a_hung_scene()
+    whole, scene.stacks = scene.stacks, []
+    [late] = [rank for rank in scene.ranks if rank.rank == 1]
+    scene.ranks.remove(late)
+    store, captures = stored(scene), 0
+
+    async def capture(order) -> None:
+        nonlocal captures
+        captures += 1
+        sees = (0, 1, 2, 3) if captures > 1 and comes_back and not order.only else (0, 2, 3)
+        store.apply([msgspec.structs.replace(stack, capture=f"c{captures}") for stack in whole if stack.rank in sees])
+        store.apply([late])
+
+    judgements = await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(native=False))
+    assert names(judgements[0].verdict) == ([(1, "python_lock")] if comes_back else [])
+    assert captures == (2 if comes_back else 3), "no more than once, and the variables of those that wait"
