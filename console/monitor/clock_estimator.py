@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Seconds between folds; from `MANY` bins on a fold runs in a thread (an edge's window takes some ms).
 REFRESH_S: Final = 0.5
+#: The same while no node sends bins: then a fold only closes the last window.
+IDLE_S: Final = 2.0
 MANY: Final = 200
 #: Seconds by which bins arrive after their probes, and by which the first window waits for the last node.
 TAIL_S: Final = 2.0
@@ -49,6 +51,7 @@ class ClockEstimator:
         self._fold: ClockFold | None = None
         self._task: asyncio.Task[None] | None = None
         self._failed = self._published_any = False
+        self._has_bins = True  # nodes have sent some since the last fold
         self._busy = asyncio.Lock()
         self._unsubscribe_lines: Callable[[], None] = lambda: None  # of the current output file
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -96,7 +99,8 @@ class ClockEstimator:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH_S)
+            await asyncio.sleep(REFRESH_S if self._has_bins else IDLE_S)
+            self._has_bins = any(isinstance(record, ClockBins) for record in self._pending)
             await self.refresh()
 
     def _append(self, records: Sequence[Published]) -> None:

@@ -62,6 +62,8 @@ from .widgets.line_view import LineView
 _CLOCK_VIEWS = ("skew", "clocks")
 #: Seconds between two checks whether hosts.toml was saved, and between two attempts to open a login prompt.
 _HOSTS_EVERY_S, _LOGIN_EVERY_S = 1.0, 0.25
+#: Seconds until key hints follow data that enable or disable a key: to list them takes a tenth of a frame.
+_FOOTER_EVERY_S = 1.0
 
 
 class ConsoleApp(BaseApp, inherit_bindings=False):
@@ -210,6 +212,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         return ()
 
     async def on_mount(self) -> None:
+        self._footer_basis: tuple[object, ...] = ()  # what it was drawn from
+        self._footer_drawn = 0.0  # when, monotonic
         self._header, self._tabs = self.query_one("#header", Bar), self.query_one("#tabs", TabBar)
         self._footer, self.views.stage = self.query_one("#footer", Bar), self.query_one("#stage", Container)
         self.screen.bindings_updated_signal.subscribe(self, self._draw_footer)
@@ -280,10 +284,14 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         """Draw header and footer."""
         self._follow_cursor()
         self._header.show(header_spans(frame.header, self.size.width))
-        self._draw_footer()
+        basis = (len(frame.findings), frame.worst_finding, self.size, self.view.id, self.focused)
+        if basis != self._footer_basis or time.monotonic() - self._footer_drawn >= _FOOTER_EVERY_S:
+            self._footer_basis = basis
+            self._draw_footer()
 
     def _draw_footer(self, _: object = None) -> None:
         if not self.frames.is_exiting:
+            self._footer_drawn = time.monotonic()
             self._footer.show(*self.guide.footer())
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from clusters import demo, pod
 from fake_cluster import FakeCluster
+from msgspec.structs import replace
 from running import running
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from waiting import accept, frames, screen, settle, shows, until
 
+from gconsole.records import Finding
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
 from gconsole.tui.dialogs.dialog import KeysDialog
@@ -379,3 +382,26 @@ async def test_commands_that_are_gathered_for_a_closed_palette_end_nothing():
         assert worker.error is None
         app.pop_screen()
         await shows(pilot, "Overview")
+
+
+async def test_key_hints_are_listed_again_at_most_once_a_second_unless_what_is_shown_changed(monkeypatch):
+    """To list them takes a tenth of a frame."""
+    app, clock_s = demo().app(), 1_000.0
+    async with running(app) as pilot:
+        await settle(pilot)
+        listed = []
+        footer = app.guide.footer
+        monkeypatch.setattr("gconsole.tui.app.time", SimpleNamespace(monotonic=lambda: clock_s))
+        monkeypatch.setattr(app.guide, "footer", lambda: (listed.append(1), footer())[1])
+        app.draw_bars(app.frame)
+        listed.clear()
+        for _ in range(5):
+            app.draw_bars(app.frame)
+        assert not listed
+        died = Finding(id="rank_dead", severity="error", confidence="certain", text="rank 1 died", first_seen=0)
+        worse = replace(app.frame, findings=(died,))
+        app.draw_bars(worse)
+        assert len(listed) == 1, "findings are at the right"
+        clock_s += 1.0
+        app.draw_bars(worse)
+        assert len(listed) == 2, "keys may depend on data"
