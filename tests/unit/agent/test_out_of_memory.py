@@ -23,6 +23,8 @@ from gconsole_remote.samplers.base import Sampler
 
 #: Times that the agent is without memory, at random instants.
 TIMES = 3
+#: Equal counts of threads in a row, 0.05 s apart, after which the number is settled: connections end within ticks.
+SETTLED = 60
 
 
 class Steady(Sampler):
@@ -119,11 +121,19 @@ def without_memory(pid: int) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_AS, limits)
 
 
+def _settled_threads(agent: Agent) -> int:
+    """The number of its threads once those of the last connection and of its start have ended."""
+    counts = [agent.took().threads]
+    until(lambda: counts.append(agent.took().threads) or len(set(counts[-SETTLED:])) == 1 < len(counts) - SETTLED,
+          lambda: f"the number of threads keeps changing: {counts[-SETTLED:]}")  # fmt: skip
+    return counts[-1]
+
+
 @pytest.mark.slow
 def test_every_sampler_reports_again_after_the_agent_was_without_memory(agent: Agent) -> None:
     kinds = {"agent_cost", "host", "gpu"}
     agent.meet(until_kinds=kinds | {"inventory"})
-    threads = agent.took().threads
+    threads = _settled_threads(agent)
     for _ in range(TIMES):
         with agent.connected(), without_memory(agent.pid):
             time.sleep(random.uniform(0.5, 2.5))  # whatever fails
