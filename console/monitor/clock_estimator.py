@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 #: Seconds between folds; from `MANY` bins on a fold runs in a thread (an edge's window takes some ms).
 REFRESH_S: Final = 0.5
-#: The same while no node sends bins: then a fold only closes the last window.
-IDLE_S: Final = 2.0
 MANY: Final = 200
+#: Seconds between folds while no node sends bins: they only close the last window.
+IDLE_S: Final = 2.0
 #: Seconds by which bins arrive after their probes, and by which the first window waits for the last node.
 TAIL_S: Final = 2.0
 #: Seconds until the first bins: nodes open sockets and receive their peers. Time service claims arrive every 10 s.

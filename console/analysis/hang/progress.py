@@ -223,11 +223,12 @@ def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankSta
     woken = [state for state in woken if state.poll is None]
     is_busy = not view.uses_gpus and len(woken) == len(counted)
     is_seen = min(state.samples for state in counted) >= MIN_MOVES
+    moves = is_seen and (2 * changed >= len(counted) or is_busy)
     more_s = least - view.watched_s
     slept_s = min(map(_slept_s, counted))
-    if more_s <= 0 < slept_s < least and all(_slept_s(state) > state.recovered_s for state in counted):
-        more_s = least - slept_s  # it may have stopped only now: no sleep from which it recovered was as long
-    moves = is_seen and (2 * changed >= len(counted) or is_busy)
+    recovers = moves and all(_slept_s(state) <= state.recovered_s for state in counted)
+    if more_s <= 0 < slept_s < least and not recovers:
+        more_s = least - slept_s  # it may have stopped only now: some rank never woke from a sleep that long
     return Stillness(False, False, moves, max(0.0, more_s), stuck)
 
 

@@ -23,7 +23,7 @@ from gconsole_remote.samplers.base import Sampler
 
 #: Times that the agent is without memory, at random instants.
 TIMES = 3
-#: Equal counts of threads in a row, 0.05 s apart, after which the number is settled: connections end within ticks.
+#: Equal counts of threads in a row, 0.05 s apart, after which the number is settled.
 SETTLED = 60
 
 
@@ -122,10 +122,14 @@ def without_memory(pid: int) -> Iterator[None]:
 
 
 def _settled_threads(agent: Agent) -> int:
-    """The number of its threads once those of the last connection and of its start have ended."""
-    counts = [agent.took().threads]
-    until(lambda: counts.append(agent.took().threads) or len(set(counts[-SETTLED:])) == 1 < len(counts) - SETTLED,
-          lambda: f"the number of threads keeps changing: {counts[-SETTLED:]}")  # fmt: skip
+    """The number of its threads once those of its start and of the last connection have ended."""
+    counts: list[int] = []
+
+    def is_settled() -> bool:
+        counts.append(agent.took().threads)
+        return len(counts) >= SETTLED and len(set(counts[-SETTLED:])) == 1
+
+    until(is_settled, lambda: f"the number of threads keeps changing: {counts[-SETTLED:]}")
     return counts[-1]
 
 

@@ -96,15 +96,19 @@ class TestStallDuration:
 
 
 class TestProgress:
-    @pytest.mark.parametrize(("slept_s", "more_s"), [(0.2, 0.0), (0.4, 4.6)], ids=["as before", "longer"])
-    def test_only_a_sleep_longer_than_those_before_may_be_the_start_of_a_stall(self, slept_s, more_s):
+    @pytest.mark.parametrize(
+        ("slept_s", "more_s"),
+        [((0.2, 0.2, 0.2, 0.3), 0.0), ((0.4, 0.4, 0.4, 0.4), 4.6), ((0.1, 4.0, 4.0, 4.0), 4.9)],
+        ids=["as before", "longer", "one has just arrived"],
+    )
+    def test_only_sleeps_no_longer_than_those_before_show_that_a_job_still_progresses(self, slept_s, more_s):
         """Else a job whose ranks wait in most of each step would be sampled until the time for it is spent."""
         scene = Scene()
         for rank in range(4):
             scene.rank(rank, own("forward", 20), REDUCE, wakes=9, thread_slept_s=0.3)
         last = scene.looks - 1
         scene.stacks = [
-            msgspec.structs.replace(stack, thread_slept_s=slept_s) if stack.sample == last else stack
+            msgspec.structs.replace(stack, thread_slept_s=slept_s[stack.rank]) if stack.sample == last else stack
             for stack in scene.stacks
         ]
         judged = scene.judged()
