@@ -115,7 +115,7 @@ def waited(view: JobView) -> str:
 def doing(state: RankState) -> str:
     """`sleeps in train.py:30 train_step`."""
     where = place(state.site)
-    words = _DOING[state.cls] if not state.is_other_program else "runs another program than Python, by exec"
+    words = _DOING[state.cls] if not state.is_other_program else "runs a program other than Python (exec)"
     if state.cls == "python_lock" and state.trace and any(_SHARED.search(frame.file) for frame in state.trace.frames):
         words = "waits for a lock or queue that processes share"
     return f"{words}{' in ' + where if where else ''}"
@@ -331,12 +331,12 @@ def nothing(view: JobView) -> str:
 
 def next_step(state: RankState | None, cls: FrameClass, where: str) -> str:
     """What to do about a culprit; `where` is ` on node018`, or empty."""
-    wchan = state.last.wchan if state else None
-    pid = state.pid if state else None
+    wchan, pid = (state.last.wchan, state.pid) if state else (None, None)
     if state is not None and state.last.frozen:
         return f"thaw its cgroup{where}, e.g. docker unpause or scontrol resume; /proc/{pid}/cgroup names it"
     tracer = state.last.tracer_pid if state else None
-    line = _line(state.site) if state and state.site else "the code of the rank"
+    code = f"{_line(state.site) if state and state.site else 'the code of the rank'}{where}"
+    code = f"what it runs{where}: ps -fp {pid}" if state and state.is_other_program else code
     target = next((target for target in state.waits_for if target.kind != "event"), None) if state else None
     if target is not None and cls in _TARGET_DECIDES and (step := _step_for_target(target, where)):
         return step
@@ -350,7 +350,7 @@ def next_step(state: RankState | None, cls: FrameClass, where: str) -> str:
         "checkpoint_io": f"check the file system of its checkpoint{where}",
         "file_io": f"check the file system it reads or writes{where}",
         "network_io": f"check the service it connects to{where}",
-    }.get(cls, f"check {line}{where}")
+    }.get(cls, f"check {code}")
 
 
 def _step_for_target(target: WaitTarget, where: str) -> str:
@@ -398,13 +398,18 @@ def evidence_of(view: JobView, culprits: Sequence[RankState]) -> tuple[str, ...]
     return tuple(lines)
 
 
+def _activity(state: RankState) -> str:
+    """`sleep in train.py:9 load`, or `sleep, no stack (not_python)`."""
+    site = place(state.site)
+    return class_words(state.cls) + (f" in {site}" if site else f", no stack ({state.status})")
+
+
 def _culprit_lines(view: JobView, state: RankState) -> list[str]:
     kernel = ", ".join(f"{name} {value}" for name, value in state.kernel_state if value)
     if state.wakes_in_s is not None:
         kernel += f", ends by itself in ≤ {seconds(math.ceil(state.wakes_in_s * 10) / 10)}"
-    where = place(state.site) or f"no stack ({state.status})"
     who = f"stack rank {state.rank} {state.node} pid {state.pid} {state.thread or 'MainThread'}"
-    lines = [f"{who}: {class_words(state.cls)} in {where}" + (f"; {kernel}" if kernel else "")]
+    lines = [f"{who}: {_activity(state)}" + (f"; {kernel}" if kernel else "")]
     if state.site is not None and state.site.source:
         lines.append(f"source {state.site.file}:{state.site.line}: {state.site.source}")
     if state.throttled_s and state.throttled_s >= _THROTTLED_SHARE * state.watched_s:
@@ -415,10 +420,9 @@ def _culprit_lines(view: JobView, state: RankState) -> list[str]:
     lines += _memory_lines(state)
     worker = view.blocking_worker(state)
     if worker is not None:
-        where = place(worker.site) or f"no stack ({worker.status})"
         proc_state = f"; state {worker.last.proc_state}" if worker.last.proc_state else ""
         who = f"stack {worker.role} of rank {state.rank} pid {worker.pid}"
-        lines.append(f"{who}: {class_words(worker.cls)} in {where}{proc_state}")
+        lines.append(f"{who}: {_activity(worker)}{proc_state}")
     return lines
 
 

@@ -374,7 +374,9 @@ def test_rank_that_called_exec_is_named_by_what_the_kernel_says_of_it():
     facts = {"status": "not_python", "syscall": "clock_nanosleep"}
     verdict = waiting(Scene(), 1).rank(1, None, **facts).verdict()
     assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(1, "sleep")])
-    assert "rank 1 runs another program than Python, by exec" in verdict.summary
+    assert "rank 1 runs a program other than Python (exec) and has not entered" in verdict.summary
+    assert verdict.next_step == "check what it runs on node1: ps -fp 101"
+    assert verdict.evidence[0].startswith("stack rank 1 node1 pid 101 MainThread: sleep, no stack (not_python)")
 
 
 def test_cause_is_not_outside_of_the_ranks_if_one_of_them_was_found_after_the_capture_began():
