@@ -172,7 +172,7 @@ class AgentConfig(Section, frozen=True):
             "figures that nothing shows, records or asks for come as digests of this many seconds, at least 2; 0: off",
             ge=0, le=15,
         ),
-    ] = 0.0  # fmt: skip
+    ] = 5.0  # fmt: skip
     allow_eval: Annotated[
         bool, _about("true: gconsole eval may evaluate expressions in ranks on these nodes, after a confirmation")
     ] = False
