@@ -246,9 +246,11 @@ async def _watch(
         elapsed = now - began
         if settled is None and is_settled(store):
             settled = now
-        is_complete = settled is not None and (is_reported(store) or now - settled > REPORT_S)
-        awaits_more = elapsed < for_s + late_s and _is_any_late(store, for_s)
-        if (elapsed >= for_s > 0 and not awaits_more) or (for_s == 0 and (is_complete or elapsed > CONNECT_S)):
+        if for_s == 0:
+            is_complete = settled is not None and (is_reported(store) or now - settled > REPORT_S)
+            if is_complete or elapsed > CONNECT_S:
+                return
+        elif elapsed >= for_s and not (elapsed < for_s + late_s and _is_any_late(store, for_s)):
             return
         await asyncio.sleep(min(POLL_S, for_s - elapsed) if for_s > elapsed else POLL_S)
 

@@ -12,8 +12,8 @@ from ..analysis.topology.classes import NodeClass, classes_of
 from ..analysis.topology.findings import ReportedFindings, difference_findings
 from ..analysis.topology.node import node_topology
 from ..core.derived import Derived
-from ..core.store import GpuKey, NicKey, Store
-from ..records import GpuInfo, Nic
+from ..core.store import GpuKey, NicKey, ProcessKey, Store
+from ..records import GpuInfo, Nic, Rank
 from ..text.nodeset_fold import natural
 from ..topology.groups import captured_of, parallel_groups
 from ..topology.snapshot import TopologySnapshot, facts_of, figures_of, ranks_on, users_of
@@ -38,15 +38,18 @@ class TopologyFold:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._noted = -1  # version of the store up to which changed nodes are collected
+        self.changed_at = -1  # version of the store at which devices were last seen to have changed
         self._dirty: set[str] = set()
         self._in_work: set[str] = set()  # changed nodes of the last update
         self._infos: dict[GpuKey, GpuInfo | None] = {}
         self._ports: dict[NicKey, tuple[object, ...]] = {}
+        self._ranks: dict[ProcessKey, Rank] = {}
+        self._has_new_ranks = False  # not what a rank does, which changes every second
         self._groups_at = -1  # version of the store up to which captures have given the groups
-        changed = (store.ranks.changed_since, store.gpu_processes.changed_since, store.captures.table.changed_since)
+        changed = (store.gpu_processes.changed_since, store.captures.table.changed_since)
         #: The newest topology.
         self.derived = Derived(
-            store, (lambda since: self._dirty, *changed), self._prepare,
+            store, (lambda since: self._dirty, lambda since: self._has_new_ranks, *changed), self._prepare,
             TopologySnapshot({}, (), figures=figures_of(store)), every_s=EVERY_S, size=self._size, thread_above=1,
         )  # fmt: skip
 
@@ -64,18 +67,28 @@ class TopologyFold:
         """Collect changes of the store since the last call; figures that change every second are ignored."""
         store, since = self._store, self._noted
         self._noted = store.version
-        self._dirty.update(key[0] for key in store.links.changed_since(since))
+        dirty = {key[0] for key in store.links.changed_since(since)}
         for gpu_key in store.gpus.changed_since(since):
             now = store.gpus.get(gpu_key)
             info = now.info if now else None
             if self._infos.get(gpu_key) is not info:
                 self._infos[gpu_key] = info
-                self._dirty.add(gpu_key[0])
+                dirty.add(gpu_key[0])
         for nic_key in store.nics.changed_since(since):
             port = _lasting(store.nics.get(nic_key))
             if self._ports.get(nic_key) != port:
                 self._ports[nic_key] = port
-                self._dirty.add(nic_key[0])
+                dirty.add(nic_key[0])
+        if dirty:
+            self._dirty |= dirty
+            self.changed_at = self._noted
+        for key in store.ranks.changed_since(since):
+            rank = store.ranks.get(key)
+            if rank is None:
+                self._has_new_ranks |= self._ranks.pop(key, None) is not None
+            elif self._ranks.get(key) is not rank.rank:
+                self._ranks[key] = rank.rank
+                self._has_new_ranks = True
 
     def still(self) -> TopologyFold:
         """A frozen copy: changes so far are applied on the first use, later ones are ignored."""
@@ -102,7 +115,7 @@ class TopologyFold:
 
     def _prepare(self) -> Callable[[], TopologySnapshot]:
         self._in_work = self._dirty | (self._in_work if self.derived.is_stale else set())
-        self._dirty = set()
+        self._dirty, self._has_new_ranks = set(), False
         work = self._fold_of(self._in_work, self.fleet, regroup=self._groups_changed)
         self._groups_at = self._store.version
         return work
@@ -141,6 +154,7 @@ class TopologyFindings:
         self._store, self._fold, self._findings, self._clock = store, fold, findings, clock
         self._began_s: float | None = None
         self._complete: frozenset[str] = frozenset()  # nodes that have reported all of their devices
+        self._complete_at, self._names = -1, frozenset[str]()  # version of the store and nodes, when that was computed
         self._partial: tuple[object, frozenset[str], tuple[NodeClass, ...]] = ((), frozenset(), ())
         self._basis: tuple[object, ...] = ()  # inputs of the current differences
         self._now: tuple[FindingDraft, ...] = ()
@@ -153,13 +167,20 @@ class TopologyFindings:
             self._fold.note()
             if self._fold.has_news or at_last:
                 await self._fold.derived.update()
-            self._complete = complete_nodes(self._store)
+            self._update_complete()
             self._compare()
             if at_last or self._has_settled():
                 self._reported = self._lasting(at_last)
         except Exception as error:  # noqa: BLE001 - a failing analysis stops no other; published as an error
             self._findings.failed("topology", error)
         self._findings.report("topology", self._reported)
+
+    def _update_complete(self) -> None:
+        """Recompute which nodes are complete, if devices or nodes have come or gone."""
+        store, names = self._store, frozenset(self._store.nodes)
+        changed_at = max(self._fold.changed_at, store.inventories.version)
+        if changed_at > self._complete_at or names != self._names:
+            self._complete, self._complete_at, self._names = complete_nodes(store), store.version, names
 
     def _compare(self) -> None:
         """Recompute the differences if the classes or the reported health findings changed."""

@@ -2,7 +2,8 @@
 
 A digest is the last sample with the lowest, mean and highest value of each figure that changed. It ends early, and the
 sample that ends it is sent at once, where anything changes that is not a figure, where a counter of errors grew, and
-where a figure crosses one of the thresholds of the order: then all samples of a digest mean the same to a rule.
+where a figure crosses one of the thresholds of the order: then all samples of a digest mean the same to a rule. The
+samples of the next seconds are sent, too: a rule on what must last is decided as early as with every sample.
 
 Of NVLinks, which are many and are read every 10 s, nothing is summed up: a link has a record when something but its
 throughput has changed, and once a minute.
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds. Limits of the period of an order.
 LEAST_S, MOST_S = 2, 60
+#: Seconds in which samples are sent after such a change; what a rule waits for lasts 5 s.
+AFTER_S = 6
 #: Thresholds of one figure, and names in an order, which must fit into the pipe of the GPU process.
 MOST_VALUES, MOST_NAMES = 32, 32
 #: % of a tick from which a clock event reason explains a low clock, as in the console's checks.
@@ -160,16 +163,19 @@ class Digester(object):
         return True
 
     def _add(self, kind: str, fields: "Fields", t: int, mono: int, step: int, sent: "list[Fact]") -> None:
-        period = int(self.order.period_s * 1e9)
+        period, after = int(self.order.period_s * 1e9), int(AFTER_S * 1e9)
         key = (kind,) + tuple(fields.get(name) for name in KINDS[kind][0])
         samples = self._entities.get(key)
         if samples is None:
-            samples = self._entities[key] = _Samples(kind, self.order)
+            samples = self._entities[key] = _Samples(kind, self.order, mono)
         is_new = not samples.fits(fields)
+        if is_new and mono - samples.began > after:
+            samples.sends_until = mono + after
         if samples.fields and (is_new or samples.mono // period != mono // period):
             sent.append(samples.take(self.order.period_s, is_old=True))
         samples.add(fields, t, mono)
-        if is_new or fields.get("grown") or (mono + step) // period != mono // period:
+        is_due = is_new or mono < samples.sends_until
+        if is_due or fields.get("grown") or (mono + step) // period != mono // period:
             sent.append(samples.take(self.order.period_s, is_old=False))
         if kind == "nic" and fields.get("state") == "gone":
             del self._entities[key]
@@ -178,10 +184,10 @@ class Digester(object):
 class _Samples(object):
     """The samples of one entity since its last record, and on which side of the thresholds they are."""
 
-    def __init__(self, kind: str, order: "Order") -> None:
-        self.kind = kind
+    def __init__(self, kind: str, order: "Order", began: int) -> None:
+        self.kind, self.began = kind, began  # of a new sampler, the second sample knows more than the first
         self.fields: "list[Fields]" = []
-        self.mono = 0
+        self.mono = self.sends_until = 0
         self._order = order
         self._t = self._first_mono = 0
         self._side: "tuple[Any, ...] | None" = None

@@ -76,7 +76,7 @@ class ReplayedAgent:
         return b"\n".join(lines) + b"\n"
 
 
-class _RecordingTransport:
+class RecordingTransport:
     """A transport that keeps all bytes received by the link."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def record_agent(listen_s: float = LISTEN_S) -> AgentOutput:
 
 
 async def _record_output(node: NodeConfig, listen_s: float) -> bytes:
-    recording, hub = _RecordingTransport(), Hub()
+    recording, hub = RecordingTransport(), Hub()
     staging = Staging(hub, Binaries())
     link = NodeLink(node, recording, hub, staging.send_now)
     link.start()

@@ -132,6 +132,17 @@ def test_each_fault_is_found_in_digests_as_in_samples(fault):
     assert ways.sent["digests"] < 0.35 * ways.sent["samples"]
 
 
+@pytest.mark.parametrize("fault", ["gpu_hot", "gpu_hot margin", "gpu_hot memory", "gpu_slow_clock"])
+def test_what_must_last_some_seconds_is_found_as_early_as_with_every_sample(fault):
+    ways = both_ways()
+
+    run(ways, 60, random.Random(3), FAULTS[fault])
+
+    key = next(key for _, samples, _ in ways.findings for key in samples if key[0] == fault.split()[0])
+    seconds = [next(second for second, *both in ways.findings if key in both[way]) for way in (0, 1)]
+    assert seconds[1] == seconds[0]
+
+
 def test_errors_and_state_of_a_port_are_found_in_digests_as_in_samples():
     def play(second: int, port: dict[str, Any]) -> None:
         if second in (40, 41, 47):

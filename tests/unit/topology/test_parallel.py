@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 
+import msgspec
 import pytest
 from machines import hgx_facts
 
@@ -14,7 +15,7 @@ from gconsole.analysis.collectives.align import Membership, memberships
 from gconsole.core.store import Store
 from gconsole.monitor import topology
 from gconsole.monitor.topology import TopologyFold
-from gconsole.records import Collective, PgStatus, Rank
+from gconsole.records import Collective, PgStatus, Rank, RankStat
 from gconsole.topology.formats import FORMATS, to_dot, to_svg
 from gconsole.topology.snapshot import gather
 from gconsole.topology.text import to_text
@@ -224,3 +225,20 @@ async def test_a_cancelled_update_is_repeated_with_its_nodes_and_groups(monkeypa
     await fold.derived.update()
 
     assert (len(fold.fleet.nodes), len(fold.fleet.groups)) == (2, 13)
+
+
+async def test_figures_of_ranks_are_no_news_and_a_new_rank_is(monkeypatch):
+    monkeypatch.setattr(topology, "EVERY_S", 0.0)
+    store = a_pod(*mesh())
+    fold = TopologyFold(store)
+    fold.note()
+    await fold.derived.update()
+    rank = next(iter(store.ranks.values())).rank
+    store.apply([RankStat(node=rank.node, job=JOB, rank=rank.rank, pid=rank.pid, start_ticks=rank.start_ticks,
+                          state="moving", cpu_pct=12.0)])  # fmt: skip
+    fold.note()
+    assert not fold.derived.has_news
+
+    store.apply([msgspec.structs.replace(rank, pid=rank.pid + 1000, rank=77)])
+    fold.note()
+    assert fold.derived.has_news

@@ -1,5 +1,6 @@
 """Healthy: an elastic job that starts anew: a rank fails once in a quarter of an hour, and torchrun restarts all."""
 
+import os
 import time
 
 import torch
@@ -17,4 +18,7 @@ def train(rank):
             raise RuntimeError("a preempted worker")
 
 
+# each attempt has a store of its own: in torchrun's, gloo finds the addresses of the attempt before, and hangs
+os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 100 + int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
 train(join()[0])
