@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 #: Seconds between folds; from `MANY` bins on a fold runs in a thread (an edge's window takes some ms).
 REFRESH_S: Final = 0.5
 MANY: Final = 200
+#: Longest window, seconds, where estimates of many edges would take more of a core than `cpu_cap_pct`, or where pings
+#: of many nodes over SSH are rare; so many of them suffice for an estimate.
+LONGEST_S: Final = 60.0
+_LEAST_PINGS: Final = 12
 #: Seconds between folds while no node sends bins: they only close the last window.
 IDLE_S: Final = 2.0
 #: Seconds by which bins arrive after their probes, and by which the first window waits for the last node.
@@ -49,6 +53,7 @@ class ClockEstimator:
         self._lines: ClockLines | None = None
         self._pending: list[Published] = []
         self._fold: ClockFold | None = None
+        self._cost_s = self._ping_every_s = 0.0  # CPU of the newest window; interval of pings over SSH
         self._task: asyncio.Task[None] | None = None
         self._failed = self._published_any = False
         self._has_bins = True  # nodes have sent some since the last fold
@@ -114,11 +119,19 @@ class ClockEstimator:
 
             self._fold = ClockFold(ClockLimits())
         config = self.config
+        for record in records:
+            if isinstance(record, ClockBins) and record.method == "ssh":
+                self._ping_every_s = record.cadence_us / 1e6
+        needed_s = max(100 * self._cost_s / config.cpu_cap_pct, _LEAST_PINGS * self._ping_every_s)
+        window_s = max(config.probe_window_s, min(LONGEST_S, needed_s))
         self._fold.limits = replace(
-            self._fold.limits, window_ns=config.probe_window_s * 1_000_000_000,
+            self._fold.limits, window_ns=round(window_s * 1_000_000_000),
             max_bound_ns=int(config.max_bound_us * 1000), method=config.method,
         )  # fmt: skip
+        began_s = time.thread_time()
         results = self._fold.add(records)
+        if results:
+            self._cost_s = time.thread_time() - began_s
         for record in records:
             if isinstance(record, NodeState) and record.state == "removed":
                 self._fold.forget(record.node)

@@ -2,11 +2,13 @@
 
 import asyncio
 import sys
+import time
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from gconsole.analysis.clock.windows import ClockLimits
 from gconsole.config.model import ClockConfig
 from gconsole.core.bus import Hub
 from gconsole.core.control import Control
@@ -26,6 +28,31 @@ async def test_clock_estimator_holds_records_only_while_it_is_running():
     await clockwork.stop()
     hub.publish([record])
     assert sys.getrefcount(record) == before
+
+
+@pytest.mark.parametrize(("cost_s", "ping_every_s", "window_s"), [(0.1, 0.025, 4), (3.0, 0.025, 20), (0.1, 2.0, 24)])
+def test_windows_are_longer_where_many_edges_take_much_cpu_or_are_rarely_pinged(
+    monkeypatch, cost_s, ping_every_s, window_s
+):
+    now, windows = [0.0], []
+    monkeypatch.setattr(time, "thread_time", lambda: now[0])
+    estimator = ClockEstimator(Hub(), ClockConfig(), "pod")
+
+    class Fold:
+        limits = ClockLimits()
+
+        def add(self, records):
+            windows.append(self.limits.window_ns / 1e9)
+            now[0] += cost_s
+            return ["a window"]
+
+    estimator._fold = Fold()  # type: ignore[assignment]
+    bins = ClockBins(node="n1", dst="n2", method="ssh", stamps="ssh", base=0, base_real=0, ahead=0, bin_ms=1, bins=(),
+                     cadence_us=round(ping_every_s * 1e6), ticks=0)  # fmt: skip
+    for _ in range(2):
+        estimator._folded([bins], False)
+
+    assert windows[-1] == pytest.approx(window_s)
 
 
 async def test_progress_counts_an_edge_once_from_whichever_end_it_is_probed():
