@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from gateways import give_key
 from jobs import start_ring
 from rig import Rig
 
@@ -155,25 +156,29 @@ def _t(line: bytes) -> int:
 
 
 @contextmanager
-def stand_ins(lines: Sequence[bytes], nodes: int, interval_ms: int = 1000) -> Iterator[Path]:
-    """The hosts.toml of so many nodes, each of which is a stand-in behind a real sshd."""
-    with Rig(nodes=1, name="bench", max_startups="2000") as rig:
-        server = rig.nodes[0]
+def stand_ins(
+    lines: Sequence[bytes], nodes: int, interval_ms: int = 1000, *, has_gateway: bool = False
+) -> Iterator[Path]:  # fmt: skip
+    """The hosts.toml of so many nodes, each of which is a stand-in behind a real sshd, and behind a gateway."""
+    with Rig(nodes=0, name="bench", max_startups="2000") as rig:
+        server = rig.add_node("server")
+        ssh = {"user": server.user, "identity_file": str(rig.key), "known_hosts": str(rig.known_hosts)}
+        if has_gateway:
+            gateway = rig.add_bastion("login1")
+            give_key(rig, gateway)
+            ssh["gateway"] = gateway.address
         folder = server.folder / "stand-ins"
         folder.mkdir()
         (folder / "ticks").write_bytes(ticks_of(lines, nodes))
         program = folder / "stand_in"
         subprocess.run(["cc", "-O2", "-o", program, _SOURCE], check=True)
-        hosts = [
-            "[cluster]", 'name = "stand-ins"', "[ssh]", f"user = {json.dumps(server.user)}",
-            f"identity_file = {json.dumps(str(rig.key))}", f"known_hosts = {json.dumps(str(rig.known_hosts))}",
-            "[agent]", f"sample_interval_ms = {interval_ms}",
-        ]  # fmt: skip
+        hosts = ["[cluster]", 'name = "stand-ins"', "[agent]", f"sample_interval_ms = {interval_ms}"]
+        hosts += ["[ssh]", *(f"{name} = {json.dumps(value)}" for name, value in ssh.items())]
         for number in range(nodes):
             (folder / (_NAME % number)).hardlink_to(program)
             hosts += [
-                "[[nodes]]", f'hosts = "node{number + 1:04d}"',
-                f'address = "{server.address}"', f"port = {server.port}",
+                "[[nodes]]", f'hosts = "node{number + 1:04d}"', f'address = "{server.address}"',
+                *([] if has_gateway else [f"port = {server.port}"]),
                 f'python = "{server.inside}/{folder.name}/{_NAME % number}"',
             ]  # fmt: skip
         path = folder / "hosts.toml"

@@ -1,79 +1,205 @@
-"""What 1,024 nodes cost the console in all: SSH, intake, analyses and the worst view of the screen.
+"""What a whole console costs with 1,024 nodes: real sshd, real records, and the screen in a real terminal.
 
-Each part is measured small: the CPU of `gconsole batch` over real sshd at two sizes gives that of one node and second,
-without what a process costs by itself; the screen is measured with a quarter of the nodes. A calibration loop of the
-same run tells how fast the machine was.
+Stand-ins behind one real sshd say what a real agent said (`stand_ins`). The CPU of `gconsole batch` at three sizes, and
+of the screen in a pty at two, gives that of one node and second, without what a process costs by itself; the figures
+for 1,024 nodes at 1 Hz are these times 1,024. All 1,024 nodes are connected once, with a tick every 4 s.
 """
 
 from __future__ import annotations
 
-import asyncio
+import os
+import pty
+import struct
+import subprocess
+import tempfile
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fcntl import ioctl
+from pathlib import Path
+from statistics import linear_regression
+from termios import TIOCSWINSZ
 
 import msgspec
+from program import GCONSOLE
 
 from gconsole.records import Gpu, decode
 
 from .process import in_new_process
+from .process_usage import CpuShare, memory_bytes
 from .result import Outcome, Row
-from .screen_live import VIEWS, WARM_UP_S, Fleet, feed
-from .screen_live import live as live_views
-from .stream import GPUS
-from .throughput import share_over_ssh
+from .stand_ins import record_lines, stand_ins
+from .stream import GPUS, RANKS
 
-NODES, SCREEN_NODES = 1024, 256
-SIZES = (4, 12)
-WARM_UP_SSH_S, MEASURED_S = 15.0, 20.0
-HEADLESS_PCT, SCREEN_PCT = 60.0, 90.0
+NODES = 1024
+SIZES, SCREEN_SIZES, GATEWAY_SIZES = (64, 128, 256), (64, 256), (32, 96)
+#: ms. Interval of ticks with which all nodes are connected at once: two cores do not carry 1,024 servers at 1 Hz.
+SLOW_MS = 4000
+#: Seconds: until all have sampled, at most; then until the beginning is over; and measured.
+STARTS_S, SETTLES_S, MEASURED_S = 240.0, 20.0, 20.0
+VIEWS = {"overview": "1", "ranks": "2", "GPUs": "6", "nodes": "n", "skew": "4"}
+SIZE = (60, 200)
+HEADLESS_PCT, SCREEN_PCT, GATEWAY_PCT, START_S, LOGIN_MS, DOWN_MBIT, RSS_MB = 60.0, 90.0, 20.0, 30.0, 12.0, 20.0, 800.0
 #: Decodings of the calibration loop.
 _CALIBRATION = 200_000
 
 
+class Headless(msgspec.Struct):
+    """`gconsole batch` on some nodes in its steady state, and its start."""
+
+    nodes: int
+    pct: float
+    bytes_s: float  # from the nodes
+    rss_mb: float
+    start_s: float  # until every node has sampled
+    start_cpu_s: float
+
+
 def measure(quick: bool) -> Outcome:
-    sizes, screen_nodes, measured_s = ((2, 4), 32, 4.0) if quick else (SIZES, SCREEN_NODES, MEASURED_S)
-    few, many = (size * share_over_ssh(size, WARM_UP_SSH_S, measured_s) for size in sizes)
-    node_ms = 10 * (many - few) / (sizes[1] - sizes[0])  # a percent of a core for a second is 10 ms
-    views = in_new_process(live_views, screen_nodes, measured_s / 2, 0)
-    fed = in_new_process(_fed, screen_nodes, measured_s / 2)
-    worst = max(views, key=lambda view: views[view].pct)
-    screen_ms = 10 * max(0.0, views[worst].pct - fed) / screen_nodes
+    sizes, screen_sizes, gateway_sizes, nodes = (
+        ((2, 4), (2, 4), (2, 4), 16) if quick else (SIZES, SCREEN_SIZES, GATEWAY_SIZES, NODES)
+    )
+    settles_s, measured_s = (3.0, 4.0) if quick else (SETTLES_S, MEASURED_S)
+    lines = record_lines()
+    direct = [headless(lines, size, settles_s, measured_s) for size in sizes]
+    through = [headless(lines, size, settles_s, measured_s, has_gateway=True) for size in gateway_sizes]
+    slow = headless(lines, nodes, settles_s, measured_s, interval_ms=SLOW_MS)
+    screens = [screen(lines, size, settles_s, measured_s / 2) for size in screen_sizes]
     decode_us = in_new_process(calibrate_us)
     peer = f"decoding a gpu record {decode_us:.2f} µs"
-    headless, whole = node_ms * NODES / 10, (node_ms + screen_ms) * NODES / 10
+    direct_pct = _slope(direct)
+    worst = max(VIEWS, key=lambda view: screens[-1][view])
+    screen_pct = (screens[-1][worst] - screens[0][worst]) / (screen_sizes[-1] - screen_sizes[0])
+    login_ms = 1000 * slow.start_cpu_s / nodes
+    mbit_s = 8e-6 * NODES * direct[-1].bytes_s / direct[-1].nodes
+    gateway_mbit_s = 8e-6 * NODES * through[-1].bytes_s / through[-1].nodes
+    fleet = f"{NODES} nodes × {GPUS} GPUs × {RANKS} ranks at 1 Hz"
     return Outcome(
         [
-            Row("SSH, intake and analyses, a node and second", f"{node_ms:.2f} ms of CPU", peer=peer,
-                ratio=1000 * node_ms / decode_us),
-            Row(f"the screen, {worst}, a node and second", f"{screen_ms:.2f} ms of CPU", peer=peer,
-                ratio=1000 * screen_ms / decode_us),
-            Row(f"headless, {NODES} nodes × {GPUS} GPUs at 1 Hz", f"{headless:.0f} % of a core",
-                f"≤ {HEADLESS_PCT:g} %", headless <= HEADLESS_PCT),
-            Row(f"sum: SSH, intake, analyses and {worst}, {NODES} nodes", f"{whole:.0f} % of a core",
-                f"≤ {SCREEN_PCT:g} %", whole <= SCREEN_PCT),
+            Row("CPU of a node and second, headless over SSH", f"{10 * direct_pct:.2f} ms", peer=peer,
+                ratio=10_000 * direct_pct / decode_us),
+            _goal(f"{fleet}, headless", NODES * direct_pct, "% of a core", HEADLESS_PCT),
+            _goal(f"{fleet}, with the worst view, {worst}", NODES * screen_pct, "% of a core", SCREEN_PCT),
+            _goal(f"{fleet}, headless through a gateway", NODES * _slope(through), "% of a core", GATEWAY_PCT),
+            _goal(f"{fleet}, from the nodes", mbit_s, "Mbit/s", DOWN_MBIT, 1),
+            Row(f"{fleet}, from the nodes through a gateway", f"{gateway_mbit_s:.1f} Mbit/s"),
+            Row(f"{slow.nodes} nodes, a tick each {SLOW_MS // 1000} s, headless", f"{slow.pct:.0f} % of a core"),
+            _goal(f"{slow.nodes} nodes, warm start, all sampled", slow.start_s, "s", START_S),
+            _goal("the same, CPU of the console for each login", login_ms, "ms", LOGIN_MS),
+            _goal("the same, RSS after a minute", slow.rss_mb, "MB", RSS_MB),
         ],
         [
-            f"SSH, intake, analyses: `gconsole batch` on {sizes[0]} and {sizes[1]} nodes of real sshd with agents of"
-            f" {GPUS} simulated GPUs and no ranks, {measured_s:g} s each; the difference divided by that of the nodes",
-            f"the screen: the worst of {', '.join(VIEWS)} with {screen_nodes} nodes × 8 GPUs × 8 ranks, less the same"
-            " records put into a store without a screen",
-            f"the sums are these, times {NODES}: not measured at that size; the ratio is to a loop of this run",
+            f"stand-ins behind one sshd of OpenSSH say what one real agent with {GPUS} simulated GPUs beside a real job"
+            f" of {RANKS} ranks said in 30 s, as rows with digests, each node another second of it; ranks are those of"
+            " one job of all nodes",
+            f"headless: `gconsole batch`, {', '.join(map(str, sizes))} nodes: "
+            + ", ".join(f"{each.pct:.1f} %" for each in direct)
+            + "; the slope of a line through these times the number of nodes",
+            f"the screen in a pty of 200x60, {' and '.join(map(str, screen_sizes))} nodes: "
+            + "; ".join(f"{view} {screens[0][view]:.1f} and {screens[-1][view]:.1f} %" for view in VIEWS),
+            f"through one gateway, {' and '.join(map(str, gateway_sizes))} nodes: "
+            + ", ".join(f"{each.pct:.1f} %" for each in through)
+            + "; the gateway's own CPU does not count",
+            "bytes: of TCP to the console, counted by the kernel at its end of the connections",
+            f"load average {os.getloadavg()[0]:.1f} at the end; server, stand-ins and console share the cores",
         ],
     )  # fmt: skip
 
 
-def _fed(nodes: int, measured_s: float) -> float:
-    """% of a core that decoding and storing take without a screen, in a separate process."""
-    return asyncio.run(_fed_share(Fleet(nodes), measured_s))
+def _goal(what: str, value: float, unit: str, most: float, digits: int = 0) -> Row:
+    return Row(what, f"{value:.{digits}f} {unit}", f"≤ {most:g} {unit}", value <= most)
 
 
-async def _fed_share(fleet: Fleet, measured_s: float) -> float:
-    feeding = asyncio.create_task(feed(fleet))
-    await asyncio.sleep(WARM_UP_S)
-    sent, used = fleet.sent, time.process_time()
-    await asyncio.sleep(measured_s)
-    pct = 100 * (time.process_time() - used) * len(fleet.names) / (fleet.sent - sent)
-    feeding.cancel()
-    return pct
+def _slope(measured: Sequence[Headless]) -> float:
+    """% of a core of one node."""
+    return linear_regression([each.nodes for each in measured], [each.pct for each in measured]).slope
+
+
+def headless(
+    lines: Sequence[bytes], nodes: int, settles_s: float, measured_s: float, *, interval_ms: int = 1000,
+    has_gateway: bool = False,
+) -> Headless:  # fmt: skip
+    """One size, without a screen."""
+    with stand_ins(lines, nodes, interval_ms, has_gateway=has_gateway) as hosts:
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [str(GCONSOLE), "batch", str(hosts), "--for", "1h"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if f"{nodes}/{nodes} sampled" in line:
+                    break
+                if time.monotonic() - began > STARTS_S:
+                    raise RuntimeError(f"not all of {nodes} nodes sampled: {line.strip()}")
+            start_s, start_cpu_s = time.monotonic() - began, _cpu_s(process.pid)
+            time.sleep(settles_s)
+            before = _received(process.pid)
+            with CpuShare(process.pid) as share:
+                time.sleep(measured_s)
+            received = _received(process.pid) - before
+            rss_mb = memory_bytes(process.pid)[0] / 1e6
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+    return Headless(nodes, share.pct, received / measured_s, rss_mb, start_s, start_cpu_s)
+
+
+def screen(lines: Sequence[bytes], nodes: int, settles_s: float, measured_s: float) -> dict[str, float]:
+    """% of a core by view, of the console in a terminal."""
+    shares = {}
+    with stand_ins(lines, nodes) as hosts, _terminal([str(GCONSOLE), str(hosts)]) as (pid, terminal):
+        time.sleep(settles_s + nodes / 10)
+        for view, key in VIEWS.items():
+            os.write(terminal, key.encode())
+            time.sleep(settles_s / 3)
+            with CpuShare(pid) as share:
+                time.sleep(measured_s)
+            shares[view] = share.pct
+    return shares
+
+
+@contextmanager
+def _terminal(argv: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The pid of a program in a pty, and the pty; what it writes is read and dropped."""
+    with tempfile.TemporaryDirectory() as state:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", XDG_STATE_HOME=state)
+            os.execv(argv[0], list(argv))
+        ioctl(terminal, TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
+        threading.Thread(target=_drain, args=(terminal,), daemon=True).start()
+        try:
+            yield pid, terminal
+        finally:
+            os.kill(pid, 15)
+            os.waitpid(pid, 0)
+            os.close(terminal)
+
+
+def _drain(terminal: int) -> None:
+    try:
+        while os.read(terminal, 1 << 16):
+            pass
+    except OSError:  # the program has ended
+        return
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _received(pid: int) -> int:
+    """Bytes that a process has received over its TCP connections."""
+    shown = subprocess.run(["ss", "-tinpH"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return sum(
+        int(word.partition(":")[2])
+        for head, details in zip(shown[::2], shown[1::2], strict=True) if f"pid={pid}," in head
+        for word in details.split() if word.startswith("bytes_received:")
+    )  # fmt: skip
 
 
 def calibrate_us() -> float:
