@@ -71,12 +71,12 @@ def crash_fold(store: Store, clock: Callable[[], float] = time.monotonic) -> Der
 
 
 def crashes_of(store: Store) -> tuple[Crash, ...]:
-    """The crash of every job that died, by name."""
+    """The crash of every job that died, the newest first."""
     return prepare_crashes(store)()
 
 
 def crash_verdicts(store: Store) -> list[CrashVerdict]:
-    """The verdict on every job that died and was not restarted successfully, by name."""
+    """The verdict on every job that died and was not restarted successfully, the newest first."""
     return prepare_verdicts(store)()
 
 
@@ -100,7 +100,8 @@ def prepare_crashes(store: Store) -> Callable[[], tuple[Crash, ...]]:
     def work() -> tuple[Crash, ...]:
         pairs = zip(evidence, courses, strict=True)
         newest = (_newest_crash(list(attempts)) for _, attempts in groupby(pairs, key=lambda pair: pair[0].job))
-        return tuple(crash for crash in newest if crash is not None)
+        crashes = (crash for crash in newest if crash is not None)
+        return tuple(sorted(crashes, key=lambda crash: (-crash.course.last_end_rx, crash.verdict.job)))
 
     return work
 

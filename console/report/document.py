@@ -148,7 +148,7 @@ class Report(msgspec.Struct):
     clocks: ClocksLine
     skew: SkewLine
     verdicts: list[Verdict]  # of every job with a capture
-    crashes: list[CrashVerdict]  # of every job that died, at its last attempt
+    crashes: list[CrashVerdict]  # of every job that died, at its last attempt; the newest first
     findings: list[FindingLine]
     agent_cost: list[CostLine]
     unrecognised: list[ProcessLine]  # Python processes that may be jobs, where there is no rank

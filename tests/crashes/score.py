@@ -42,7 +42,7 @@ def answer_of(report: dict[str, Any]) -> Answer:
     crashes = report.get("crashes", [])
     if not crashes:
         return Answer(is_error=is_error)
-    crash = crashes[-1]
+    crash = crashes[0]  # the newest
     cause = crash["first_cause"]
     words = [crash["summary"], *crash["evidence"]]
     if cause is not None:

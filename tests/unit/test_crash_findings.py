@@ -116,6 +116,15 @@ def test_job_that_is_started_again_under_the_same_name_is_judged_anew():
     assert watched.at(31 * S, *again) == []
 
 
+@pytest.mark.parametrize("older", ["a", "z"])
+def test_job_that_died_last_comes_first_whatever_its_name(older: str):
+    store = Watched().store
+    ends = [a_rank(1, 1, job=older, pid=300), an_output(1, TRACE, job=older, pid=300)]
+    store.apply([*ends, a_rank(1, 1, at=20 * S), an_output(1, TRACE, at=20 * S)])
+
+    assert [each.verdict.job for each in crashes_of(store)] == ["j", older]
+
+
 def test_secrets_in_outputs_and_kernel_messages_are_hidden_in_verdicts_and_findings():
     token = "hf_" + "a" * 24
     text = TRACE.replace('KeyError: "x"', f"KeyError: 'login with {token}'")
