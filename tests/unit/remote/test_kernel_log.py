@@ -304,6 +304,21 @@ def test_the_real_log_is_read_to_its_end():
         sampler.stop()
 
 
+@pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK | os.W_OK), reason="the kernel log is not writable")
+def test_line_that_is_written_to_the_real_log_is_an_event_of_no_weight():
+    sampler = KernelLogSampler(Context())
+    sampler.start()
+    text = f"nfs: server test-{os.getpid()} not responding, still trying"
+    try:
+        list(sampler.tick(0.0))
+        Path("/dev/kmsg").write_text(f"<3>{text}\n")
+        logs = [check(kind, fields) for kind, fields in sampler.tick(1.0)]
+    finally:
+        sampler.stop()
+    [log] = [log for log in logs if text in log.text]
+    assert (log.source, log.severity) == ("kmsg", "info")
+
+
 def test_log_that_can_no_longer_be_read_is_reported_once(node, monkeypatch):
     node.tick()
 
