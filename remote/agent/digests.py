@@ -3,7 +3,8 @@
 A digest is the last sample with the lowest, mean and highest value of each figure that changed. It ends early, and the
 sample that ends it is sent at once, where anything changes that is not a figure, where a counter of errors grew, and
 where a figure crosses one of the thresholds of the order: then all samples of a digest mean the same to a rule. The
-samples of the next seconds are sent, too: a rule on what must last is decided as early as with every sample.
+samples of the next seconds are sent, too, unless it was only the load that changed, as it does all the time: a rule on
+what must last is decided as early as with every sample.
 
 Of NVLinks, which are many and are read every 10 s, nothing is summed up: a link has a record when something but its
 throughput has changed, and once a minute.
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds. Limits of the period of an order.
 LEAST_S, MOST_S = 2, 60
+#: Figures and reasons of GPUs that only tell how busy they are.
+_LOAD, _IDLE = frozenset(("util_pct", "sm_pct")), frozenset(("gpu_idle",))
 #: Seconds in which samples are sent after such a change; what a rule waits for lasts 5 s.
 AFTER_S = 6
 #: Thresholds of one figure, and names in an order, which must fit into the pipe of the GPU process.
@@ -109,6 +112,15 @@ class Order(object):
         explained = bool(reasons) or any(share >= _REASON_PCT for share in shares.values())
         return discrete, sides, self.reasons.intersection(reasons), is_slow, is_slow and explained
 
+    def without_load(self, side: "tuple[Any, ...]", kind: str) -> "tuple[Any, ...]":
+        """The parts of a side that do not change with the load of a GPU."""
+        if kind != "gpu":
+            return side
+        discrete, sides, reasons, is_slow, is_explained = side
+        names = [name for name, _ in self.thresholds]
+        places = [place for name, place in zip(names, sides) if name not in _LOAD]  # noqa: B905 - Python 3.6
+        return discrete, places, sides[len(names) :], reasons - _IDLE, is_slow, is_explained
+
     def has_same_shares(self, shares: "dict[str, float]", before: "dict[str, float]") -> bool:
         """Whether shares of clock event reasons are on the same sides of their thresholds."""
         return all(
@@ -169,7 +181,7 @@ class Digester(object):
         if samples is None:
             samples = self._entities[key] = _Samples(kind, self.order, mono)
         is_new = not samples.fits(fields)
-        if is_new and mono - samples.began > after:
+        if is_new and samples.changes_more_than_load and mono - samples.began > after:
             samples.sends_until = mono + after
         if samples.fields and (is_new or samples.mono // period != mono // period):
             sent.append(samples.take(self.order.period_s, is_old=True))
@@ -188,6 +200,7 @@ class _Samples(object):
         self.kind, self.began = kind, began  # of a new sampler, the second sample knows more than the first
         self.fields: "list[Fields]" = []
         self.mono = self.sends_until = 0
+        self.changes_more_than_load = False  # the last sample that did not fit
         self._order = order
         self._t = self._first_mono = 0
         self._side: "tuple[Any, ...] | None" = None
@@ -202,6 +215,9 @@ class _Samples(object):
             return True
         side, before = self._order.side(self.kind, fields), self._side
         self._side, self._last = side, fields
+        self.changes_more_than_load = before is not None and self._order.without_load(side, self.kind) != (
+            self._order.without_load(before, self.kind)
+        )
         names = [name for name in fields if name not in _CONTINUOUS[self.kind]]
         self._discrete = operator.itemgetter(*names) if names else len
         if self.kind == "gpu":
