@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 #: Seconds between folds; from `MANY` bins on a fold runs in a thread (an edge's window takes some ms).
 REFRESH_S: Final = 0.5
 MANY: Final = 200
-#: Longest window, seconds, where estimates of many edges would take more of a core than `cpu_cap_pct`, or where pings
-#: of many nodes over SSH are rare; so many of them suffice for an estimate.
+#: Seconds. Longest window, where windows that follow each other would take more of a core than `cpu_cap_pct`, or where
+#: nodes are so many that fewer than `_LEAST_PINGS` of each would be in a window.
 LONGEST_S: Final = 60.0
 _LEAST_PINGS: Final = 12
 #: Seconds between folds while no node sends bins: they only close the last window.
@@ -53,7 +53,9 @@ class ClockEstimator:
         self._lines: ClockLines | None = None
         self._pending: list[Published] = []
         self._fold: ClockFold | None = None
-        self._cost_s = self._ping_every_s = 0.0  # CPU of the newest window; interval of pings over SSH
+        self._cost_s = self._ping_every_s = 0.0  # CPU of the newest results; interval of pings over SSH
+        self._closed_s = float("-inf")  # monotonic time of the newest results
+        self._pause_s: float | None = None  # from these to the first bins after them; None: no bins yet
         self._task: asyncio.Task[None] | None = None
         self._failed = self._published_any = False
         self._has_bins = True  # nodes have sent some since the last fold
@@ -119,19 +121,14 @@ class ClockEstimator:
 
             self._fold = ClockFold(ClockLimits())
         config = self.config
-        for record in records:
-            if isinstance(record, ClockBins) and record.method == "ssh":
-                self._ping_every_s = record.cadence_us / 1e6
-        needed_s = max(100 * self._cost_s / config.cpu_cap_pct, _LEAST_PINGS * self._ping_every_s)
-        window_s = max(config.probe_window_s, min(LONGEST_S, needed_s))
         self._fold.limits = replace(
-            self._fold.limits, window_ns=round(window_s * 1_000_000_000),
+            self._fold.limits, window_ns=round(self._window_s(records) * 1_000_000_000),
             max_bound_ns=int(config.max_bound_us * 1000), method=config.method,
         )  # fmt: skip
         began_s = time.thread_time()
         results = self._fold.add(records)
         if results:
-            self._cost_s = time.thread_time() - began_s
+            self._cost_s, self._closed_s, self._pause_s = time.thread_time() - began_s, time.monotonic(), None
         for record in records:
             if isinstance(record, NodeState) and record.state == "removed":
                 self._fold.forget(record.node)
@@ -139,6 +136,18 @@ class ClockEstimator:
             results = self._fold.finish()
         self._published_any = self._published_any or any(isinstance(record, ClockWindow) for record in results)
         return results
+
+    def _window_s(self, records: Sequence[Published]) -> float:
+        """Length of the window under way, seconds."""
+        for record in records:
+            if isinstance(record, ClockBins):
+                if self._pause_s is None:
+                    self._pause_s = time.monotonic() - self._closed_s
+                if record.method == "ssh":
+                    self._ping_every_s = record.cadence_us / 1e6
+        by_cost_s = 100 * self._cost_s / self.config.cpu_cap_pct - (self._pause_s or 0.0)
+        needed_s = max(by_cost_s, _LEAST_PINGS * self._ping_every_s)
+        return max(self.config.probe_window_s, min(LONGEST_S, needed_s))
 
     def _open_lines(self) -> None:
         if not self.config.output_dir:

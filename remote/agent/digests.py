@@ -3,8 +3,8 @@
 A digest is the last sample with the lowest, mean and highest value of each figure that changed. It ends early, and the
 sample that ends it is sent at once, where anything changes that is not a figure, where a counter of errors grew, and
 where a figure crosses one of the thresholds of the order: then all samples of a digest mean the same to a rule. The
-samples of the next seconds are sent, too, unless it was only the load that changed, as it does all the time: a rule on
-what must last is decided as early as with every sample.
+samples of the next seconds are sent, too, so that a rule on what must last is decided as early as with every sample;
+not where only the load changed, which it does all the time.
 
 Of NVLinks, which are many and are read every 10 s, nothing is summed up: a link has a record when something but its
 throughput has changed, and once a minute.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Seconds. Limits of the period of an order.
 LEAST_S, MOST_S = 2, 60
-#: Figures and reasons of GPUs that only tell how busy they are.
+#: Figures and clock event reasons of GPUs that depend on their load alone.
 _LOAD, _IDLE = frozenset(("util_pct", "sm_pct")), frozenset(("gpu_idle",))
 #: Seconds in which samples are sent after such a change; what a rule waits for lasts 5 s.
 AFTER_S = 6

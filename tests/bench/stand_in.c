@@ -1,8 +1,8 @@
-/* A stand-in for an agent: says what a real one said, as one of many nodes, with times, numbers and ranks of its own.
+/* A stand-in for an agent: replays the output of a real one for one of many nodes, with its own times and numbers.
 
-   sshd starts it in place of Python (`python` in hosts.toml). Its name is n and the number of its node; `ticks` beside
-   it, which stand_ins.py writes, has a line for each line to say: H (hello), O (once) or a second of the loop, a tab,
-   and the line. In the line, byte 1 begins a mark, and ";" ends it:
+   sshd starts it in place of Python (`python` in hosts.toml). Its file name is n and the number of its node. The file
+   `ticks` beside it, which stand_ins.py writes, has the length of the loop in seconds, then a line for each line to
+   send: H (hello), O (once) or a second of the loop, a tab, and the line. In it, byte 1 begins a mark, ";" ends it:
 
      t, m   CLOCK_REALTIME and CLOCK_MONOTONIC_RAW of the tick, ns, plus a number
      s      the number of the next record, then that many are counted
@@ -86,8 +86,8 @@ static void put_line(const char *line, const char *end)
     put(line, end - line + 1); /* with its newline */
 }
 
-/* Says the lines of a section: H, O, or a second. */
-static void say(const char *section)
+/* Sends the lines of a section: H, O, or a second. */
+static void send_section(const char *section)
 {
     size_t size = strlen(section);
     for (const char *line = ticks; line < ticks_end;) {
@@ -130,15 +130,15 @@ static void answer(const char *line)
         interval = (long long)(setting(line, "\"sample_interval_ms\":", 1000) * 1e6);
         offset = (long long)(setting(line, "\"tick_offset_s\":", 0) * 1e9);
         set_clocks(clock_ns(CLOCK_REALTIME));
-        say("H");
-        say("O");
+        send_section("H");
+        send_section("O");
         next_tick = (clock_ns(CLOCK_REALTIME) / SECOND + 1) * SECOND + offset;
     } else if (!strncmp(line, "{\"stop\":", 8)) {
         exit(0);
     }
 }
 
-/* The header says how many bytes of code follow it; then each line is a frame. */
+/* The third word of the header is the number of bytes of code after it; then each line is a frame. */
 static void read_input(void)
 {
     static char in[1 << 20];
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
         if (next_tick && wait <= 0) {
             set_clocks(next_tick);
             snprintf(section, sizeof section, "%u", count++ % period);
-            say(section);
+            send_section(section);
             next_tick += interval;
         } else if (poll(&input, 1, (int)(wait / 1000000) + 1) > 0) {
             read_input();

@@ -1,7 +1,7 @@
-"""Many nodes behind one real sshd: stand-ins that say what a real agent said.
+"""Many nodes behind one real sshd: stand-ins that replay the output of a real agent.
 
 One agent is started on one real node with eight simulated GPUs and a real job of eight ranks, digests are ordered as a
-console does, and its lines are kept. `stand_in.c` then says them as one of many nodes: with the times of its own
+console does, and its lines are kept. `stand_in.c` then sends them for one of many nodes: with the times of its own
 clock, its own numbers of records, GPUs and ranks, and another second of the recording than most others.
 """
 
@@ -35,7 +35,7 @@ from gconsole.records import GpuInfo
 
 from .stream import GPUS, RANKS, RecordingTransport
 
-#: Seconds until the recorded agent has said everything once, and sends digests; and of the loop: whole digests.
+#: Seconds until the recorded agent has sent everything once, and sends digests; and length of the loop: whole digests.
 SETTLED_S, LOOP_S = 24, 30
 _SECOND = 1_000_000_000
 #: ns. Times in a record that are this close to its tick are times of the tick.
@@ -84,12 +84,12 @@ async def _record(config: Config) -> bytes:
 def ticks_of(lines: Sequence[bytes], nodes: int) -> bytes:
     """The lines in the form that stand_in.c reads."""
     greeting = next(line for line in lines if line.startswith(b'{"gconsole":'))
-    said = [line for line in lines if line.startswith((b'{"kind":', b"[", LAYOUT))]
+    records = [line for line in lines if line.startswith((b'{"kind":', b"[", LAYOUT))]
     marker = _Marker(nodes)
-    layouts = {line: None for line in said if line.startswith(LAYOUT)}
+    layouts = {line: None for line in records if line.startswith(LAYOUT)}
     for line in layouts:
         marker.declare(line)
-    times = {line: _t(line) for line in said if not line.startswith(LAYOUT)}
+    times = {line: _t(line) for line in records if not line.startswith(LAYOUT)}
     loop_t = (min(times.values()) // _SECOND + SETTLED_S) * _SECOND
     hello = {**msgspec.json.decode(greeting)["gconsole"], "agent": f"{_MARK}a0;", "wanted": []}
     out = [b"%d" % LOOP_S, b"H\t" + _encode({"gconsole": hello}), *(b"O\t" + line for line in layouts)]

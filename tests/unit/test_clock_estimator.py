@@ -30,12 +30,16 @@ async def test_clock_estimator_holds_records_only_while_it_is_running():
     assert sys.getrefcount(record) == before
 
 
-@pytest.mark.parametrize(("cost_s", "ping_every_s", "window_s"), [(0.1, 0.025, 4), (3.0, 0.025, 20), (0.1, 2.0, 24)])
-def test_windows_are_longer_where_many_edges_take_much_cpu_or_are_rarely_pinged(
-    monkeypatch, cost_s, ping_every_s, window_s
+@pytest.mark.parametrize(
+    ("cost_s", "ping_every_s", "pause_s", "window_s"),
+    [(0.1, 0.025, 0.0, 4), (3.0, 0.025, 0.0, 20), (3.0, 0.025, 6.0, 14), (3.0, 0.025, 56.0, 4), (0.1, 2.0, 0.0, 24)],
+)
+def test_windows_that_follow_each_other_are_longer_where_they_take_much_cpu_and_where_pings_are_rare(
+    monkeypatch, cost_s, ping_every_s, pause_s, window_s
 ):
-    now, windows = [0.0], []
-    monkeypatch.setattr(time, "thread_time", lambda: now[0])
+    cpu, now, windows = [0.0], [100.0], []
+    monkeypatch.setattr(time, "thread_time", lambda: cpu[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     estimator = ClockEstimator(Hub(), ClockConfig(), "pod")
 
     class Fold:
@@ -43,7 +47,7 @@ def test_windows_are_longer_where_many_edges_take_much_cpu_or_are_rarely_pinged(
 
         def add(self, records):
             windows.append(self.limits.window_ns / 1e9)
-            now[0] += cost_s
+            cpu[0] += cost_s
             return ["a window"]
 
     estimator._fold = Fold()  # type: ignore[assignment]
@@ -51,6 +55,7 @@ def test_windows_are_longer_where_many_edges_take_much_cpu_or_are_rarely_pinged(
                      cadence_us=round(ping_every_s * 1e6), ticks=0)  # fmt: skip
     for _ in range(2):
         estimator._folded([bins], False)
+        now[0] += pause_s
 
     assert windows[-1] == pytest.approx(window_s)
 

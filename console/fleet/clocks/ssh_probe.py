@@ -23,7 +23,7 @@ from .probe_session import Edge
 
 #: Seconds between pings per node, and maximum pings per second in all.
 PERIOD_S: Final = 0.025
-MAX_PER_S: Final = 500.0
+MAX_PER_S: Final = 2000.0
 #: Seconds until a ping counts as lost.
 _DEADLINE_S: Final = 1.0
 #: Seconds between published records.
