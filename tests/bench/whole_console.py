@@ -110,7 +110,7 @@ def measure(quick: bool) -> Outcome:
         [
             "batch no longer counts the devices of all nodes ten times a second, and the topology is folded only for"
             " what it depends on: 22.6 to 14.8 % at 256 nodes",
-            "digests of what nothing wants; windows of clock estimates by their CPU: the Skew view 74 to 49 %",
+            "digests of what nothing wants; windows of clock estimates whose length follows their CPU",
             "left, each 5 to 11 %: row reader, store, health state, black box, findings, asyncssh",
         ],
     )  # fmt: skip
