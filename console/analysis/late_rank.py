@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import inf, sqrt
 from typing import Final, NamedTuple
 
-from ..text.format import seconds
+from ..text.format import seconds, step_time
 from .hang.progress import waits_least
 from .hang.rank_state import WAITING
 from .places import Activity
@@ -187,7 +187,7 @@ def late_text(late: LateRank, step: StepLength | None) -> str:
         return text
     low, lead, high = (1e3 * step.seconds * share for share in (late.low, late.lead, late.high))
     text = f"{text}, {lead:,.0f} ms of each step ({low:,.0f}–{high:,.0f} ms)"
-    return f"{text}; a step takes {seconds(step.seconds)} by {step.curve}" if step.curve else text
+    return f"{text}; a step takes {step_time(step.seconds)} by {step.curve}" if step.curve else text
 
 
 def _percent(share: WaitShare) -> str:

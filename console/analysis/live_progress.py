@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from ..text.format import plural, seconds, size
+from ..text.format import plural, seconds, size, step_time
 from .hang.verdict import ProcessKey
 from .pace import Pulse
 from .places import PlaceFacts
@@ -76,7 +76,7 @@ def _advance(rank: Signs, least_s: float) -> tuple[Source, str] | None:
         return "gpu", "its GPU exchanges data with others"
     pulse = rank.pulse
     if pulse is not None and pulse.age_s < max(PERIODS * pulse.period_s, PAUSE_S) and rank.path_s < least_s:
-        return pulse.source, f"{pulse.curve} is high every {seconds(pulse.period_s)}, last {seconds(pulse.age_s)} ago"
+        return pulse.source, f"{pulse.curve} is high every {step_time(pulse.period_s)}, last {seconds(pulse.age_s)} ago"
     if rank.place is not None and rank.samples == 1 and rank.places > 1 and rank.moved_bytes is None:
         return "stacks", f"at {rank.place.text}, elsewhere in the sample before"
     return None
@@ -92,7 +92,7 @@ def _absence(rank: Signs, least_s: float) -> tuple[Source, str] | None:
     if pulse is not None and pulse.age_s >= max(least_s, PERIODS * pulse.period_s):
         return (
             pulse.source,
-            f"{pulse.curve} is low for {seconds(pulse.age_s)}, was high every {seconds(pulse.period_s)}",
+            f"{pulse.curve} is low for {seconds(pulse.age_s)}, was high every {step_time(pulse.period_s)}",
         )
     return None
 

@@ -34,8 +34,8 @@ class Slowdown(NamedTuple):
 class Pulse(NamedTuple):
     """The steps of a job as seen in its traffic or power. Durations are in seconds."""
 
-    source: Literal["nic", "gpu"]
-    curve: str  # the traffic of node1
+    source: Literal["nic", "gpu", "traffic"]
+    curve: str  # the traffic of node1, the traffic of rank 0
     node: str  # whose ranks it shows
     period_s: float  # of a step
     age_s: float  # since the curve was last high
@@ -46,9 +46,10 @@ class Pulse(NamedTuple):
 class Slowness:
     """Consecutive windows of a job, each with the duration of a step: whether it has become lastingly longer."""
 
-    def __init__(self) -> None:
-        self._warm_up = WARM_UP
-        self._earlier: deque[float] = deque(maxlen=MOST_EARLIER)  # medians
+    def __init__(self, in_minute: int = 1) -> None:
+        """`in_minute`: windows in the time of one; shorter ones are judged where so many times more are known."""
+        self._in_minute, self._warm_up = in_minute, WARM_UP * in_minute
+        self._earlier: deque[float] = deque(maxlen=MOST_EARLIER * in_minute)  # medians
         self._slow: list[float] = []  # medians of the consecutive slow windows up to now
         self._slow_since_s = 0.0
 
@@ -59,7 +60,7 @@ class Slowness:
 
     def is_slow(self, fastest_s: float) -> bool:
         """Whether a window is slow whose steps take at least this long."""
-        if len(self._earlier) < LEAST_EARLIER:
+        if len(self._earlier) < LEAST_EARLIER * self._in_minute:
             return False
         return fastest_s >= max(SLOWER * median(self._earlier), ABOVE_SLOWEST * max(self._earlier))
 
@@ -70,7 +71,7 @@ class Slowness:
         elif self.is_slow(fastest_s):
             if not self._slow:
                 self._slow_since_s = began_s
-            self._slow = [*self._slow, median_s][-MOST_EARLIER:]
+            self._slow = [*self._slow, median_s][-MOST_EARLIER * self._in_minute :]
             return True
         else:
             self._earlier.extend((*self._slow, median_s))  # what ended by itself belongs to the job
@@ -83,7 +84,7 @@ class Slowness:
 
     def slowdown(self, now_s: float) -> Slowdown | None:
         """How much slower the job has become; None where it is not lastingly slower."""
-        if len(self._slow) < LASTING:
+        if len(self._slow) < LASTING * self._in_minute:
             return None
         return Slowdown(median(self._slow), median(self._earlier), now_s - self._slow_since_s)
 

@@ -22,8 +22,9 @@ ProgressState = Literal[
     "progressing", "waiting", "stalled", "compiling", "checkpointing", "evaluating", "starting", "unknown"
 ]
 #: What a statement on progress comes from: a watched step, sequence numbers of the Flight Recorder, the rank's TCP
-#: connections, its GPU's traffic or power, its node's ports, light stack samples, a verdict on a capture.
-Source = Literal["none", "steps", "collectives", "connections", "gpu", "nic", "stacks", "verdict"]
+#: connections, its GPU's traffic or power, its node's ports, the traffic of one rank of its job, light stack samples, a
+#: verdict on a capture.
+Source = Literal["none", "steps", "collectives", "connections", "gpu", "nic", "traffic", "stacks", "verdict"]
 #: Activities that have a state of their own while a rank makes progress in them.
 _BUSY: Final[Mapping[FrameClass, ProgressState]] = {**ACTIVITIES}
 

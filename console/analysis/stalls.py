@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from ..text.format import seconds
+from ..text.format import seconds, step_time
 from ..text.nodeset_fold import fold_numbers
 from .pace import Pulse
 
@@ -118,7 +118,7 @@ def _stopped(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Susp
     pulse = min(pulses, key=lambda pulse: pulse.age_s, default=None)  # the node that was last to send
     if pulse is None or pulse.age_s < max(least_s, STEPS * pulse.period_s, PAUSES * pulse.longest_pause_s):
         return None
-    text = f"{pulse.curve}, high every {seconds(pulse.period_s)} before, has been low for {seconds(pulse.age_s)}"
+    text = f"{pulse.curve}, high every {step_time(pulse.period_s)} before, has been low for {seconds(pulse.age_s)}"
     return Suspicion(job, pulse.age_s, (), text, evidence=pulse.evidence)
 
 

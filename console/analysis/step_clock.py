@@ -1,9 +1,11 @@
-"""The period of a job's steps in a figure that is sampled once a second, such as the traffic of a port or power.
+"""The period of a job's steps in a figure that is sampled regularly, such as the traffic of a port or power.
 
 No instrumentation is needed: each step of a job computes, then exchanges gradients. The autocorrelation of
 such a curve has a peak at every multiple of the period and a trough between them. The period is that one whose
 multiples and half multiples differ most, refined by the distances of the bursts; its error is at most 1 % from ten
 steps on, and 3 % from four on.
+
+Two samplings serve: figures of one second show steps of 3.5 to 75 s, traffic in intervals of 50 ms those of 0.2 to 7 s.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from numpy.typing import NDArray
 
 from .pace import WINDOW_S, Slowdown, Slowness
 
-#: Seconds. Shorter periods are not reported, and below `SAMPLED_S` they are not seen: two samples each are too few.
-LEAST_PERIOD_S: Final = 3.5
-SAMPLED_S: Final = 2.0
-#: Periods that a curve has at least.
+#: Samples. Shorter periods are not reported, and below `LEAST_SEEN` they are not seen: two samples each are too few.
+LEAST_PERIOD: Final = 3.5
+LEAST_SEEN: Final = 2.0
+#: Periods that a curve has at least, and multiples of one that are compared: steps of a loaded machine drift apart.
 LEAST_PERIODS: Final = 4
-#: Seconds by which a window without a period grows, and after which it is dropped.
-GROWTH_S: Final = 15
+MOST_MULTIPLES: Final = 6
+#: Seconds after which a window of figures of one second is dropped.
 LONGEST_WINDOW_S: Final = 300
 #: Mean of the autocorrelation at the multiples, less that at the half multiples, from which a curve has a period. Noise
 #: reaches it in up to 8 % of the windows, so one window proves nothing.
@@ -65,6 +67,27 @@ WORK_PULSE: Final = 0.02
 Curve = NDArray[np.float32] | NDArray[np.float64]
 
 
+class Sampling(NamedTuple):
+    """How a curve is sampled, and the windows in which a period is looked for, in samples."""
+
+    every_s: float
+    window: int
+    growth: int  # of a window without a period
+    longest: int  # window, which is dropped
+    in_minute: int  # windows in one of `pace.WINDOW_S`
+
+
+EACH_SECOND: Final = Sampling(1.0, window=int(WINDOW_S), growth=15, longest=LONGEST_WINDOW_S, in_minute=1)
+#: Seconds of a window of shorter samples.
+_FINE_WINDOW_S: Final = 30
+
+
+def fine_sampling(every_s: float) -> Sampling:
+    """Samples that are shorter than a second."""
+    window = round(_FINE_WINDOW_S / every_s)
+    return Sampling(every_s, window, growth=window, longest=window, in_minute=int(WINDOW_S) // _FINE_WINDOW_S)
+
+
 class Period(NamedTuple):
     """The period of a curve in samples, and how clearly it shows: 0 to 2."""
 
@@ -75,7 +98,7 @@ class Period(NamedTuple):
 def period_of_curve(values: Curve, least_contrast: float = WORK_CONTRAST) -> Period | None:
     """The period of a curve, NaN where it is unknown; None without one."""
     correlation = _autocorrelation(values, least_contrast)
-    if correlation is None or len(values) < LEAST_PERIODS * LEAST_PERIOD_S:
+    if correlation is None or len(values) < LEAST_PERIODS * LEAST_PERIOD:
         return None
     periods, multiples, halves, starts, counts = _combs(len(values))
     lags = _lags(correlation)
@@ -90,7 +113,7 @@ def period_of_curve(values: Curve, least_contrast: float = WORK_CONTRAST) -> Per
         best += 1
     length = _refined(correlation, float(periods[best]))
     length = _by_bursts(values, length) or length
-    return Period(length, float(scores[best])) if length >= LEAST_PERIOD_S else None
+    return Period(length, float(scores[best])) if length >= LEAST_PERIOD else None
 
 
 def _autocorrelation(values: Curve, least_contrast: float) -> NDArray[np.float64] | None:
@@ -122,9 +145,9 @@ def _combs(
     count: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.intp], NDArray[np.intp]]:
     """Candidates of a curve of so many samples, their multiples and half multiples, where each begins, how many."""
-    low, high = np.log(SAMPLED_S), np.log(count / LEAST_PERIODS)
+    low, high = np.log(LEAST_SEEN), np.log(count / LEAST_PERIODS)
     periods = np.exp(np.arange(low, high + GRID / 2, GRID))
-    counts = (count // 2 / periods).astype(np.intp)
+    counts = np.minimum(count // 2 / periods, MOST_MULTIPLES).astype(np.intp)
     starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
     numbers = np.arange(counts.sum()) - np.repeat(starts, counts) + 1
     lengths = np.repeat(periods, counts)
@@ -176,9 +199,9 @@ def _pauses(curve: Curve, period: float) -> bool:
 
 
 class _Window(NamedTuple):
-    """One stretch of a curve with a period, in seconds."""
+    """One stretch of a curve with a period."""
 
-    period_s: float
+    period: float  # samples
     work: float  # sum of the curve in one period
     low: float
     high: float
@@ -190,113 +213,116 @@ class StepClock:
     `conserves`: the curve counts work, such as bytes, which a slow step has as much of as another one.
     """
 
-    def __init__(self, *, conserves: bool) -> None:
-        self._conserves = conserves
+    def __init__(self, *, conserves: bool, sampling: Sampling = EACH_SECOND) -> None:
+        self._conserves, self._sampling = conserves, sampling
         self._contrast = WORK_CONTRAST if conserves else LEAST_CONTRAST
-        self._began_s: int | None = None  # of the open window
+        # instants are numbers of samples
+        self._began: int | None = None  # of the open window
         self._begins = True  # no window was tried yet
-        self._now_s = 0  # of the last read
+        self._now = 0  # of the last read
         self._tried = 0  # its length when it had no period yet
         self._windows: deque[_Window] = deque(maxlen=STEADY_WINDOWS)
-        self._slowness = Slowness()
+        self._slowness = Slowness(sampling.in_minute)
         self._work: deque[float] = deque(maxlen=240)  # of the windows that were not slow
-        self._pulse_s: int | None = None  # the second of the newest pulse
-        self._read_s: int | None = None  # the newest known second
-        self._longest_pause_s = 0.0
+        self._pulse: int | None = None  # the newest one
+        self._newest: int | None = None  # that is known
+        self._longest_pause = 0
 
     @property
     def period_s(self) -> float | None:
         """Seconds of a step; None unless the newest windows agree."""
-        periods = [window.period_s for window in self._windows]
+        periods = [window.period for window in self._windows]
         if len(periods) < STEADY_WINDOWS or max(periods) > STEADY * min(periods):
             return None
-        return median(periods)
+        return median(periods) * self._sampling.every_s
 
     @property
     def pulse_age_s(self) -> float | None:
         """Seconds since the curve was last high, up to its newest known value; None where no period was seen."""
-        if self._pulse_s is None or self._read_s is None or not self._windows:
+        if self._pulse is None or self._newest is None or not self._windows:
             return None
-        return float(self._read_s - self._pulse_s)
+        return (self._newest - self._pulse) * self._sampling.every_s
 
     @property
     def longest_pause_s(self) -> float:
         """The longest time between two pulses that followed each other."""
-        return self._longest_pause_s
+        return self._longest_pause * self._sampling.every_s
 
     @property
     def slowdown(self) -> Slowdown | None:
         """How much longer the period has become; None where it is not lastingly longer."""
-        return self._slowness.slowdown(self._began_s or 0)
+        slow, every_s = self._slowness.slowdown(self._began or 0), self._sampling.every_s
+        return Slowdown(*(value * every_s for value in slow)) if slow is not None else None
 
-    def read(self, now_s: int, values: Curve) -> None:
-        """The newest values, one a second, the last one of the second `now_s`; NaN where unknown.
+    def read(self, now: int, values: Curve) -> None:
+        """The newest values, the last one of the sample with the number `now`; NaN where unknown.
 
         What is older than the last read, as after a jump in a recording, is read as if it had arrived one by one.
         """
+        window, growth = self._sampling.window, self._sampling.growth
         if self._begins:
             reported = np.flatnonzero(~np.isnan(values))
             if not len(reported):
                 return
-            self._began_s = now_s - len(values) + 1 + int(reported[0])
-            self._now_s = self._began_s + int(WINDOW_S) - 1 - GROWTH_S
-        for second in range(max(self._now_s, now_s - len(values)) + GROWTH_S, now_s, GROWTH_S):
-            self._read(second, values[: len(values) - (now_s - second)])
-        self._read(now_s, values)
-        self._now_s = now_s
+            self._began = now - len(values) + 1 + int(reported[0])
+            self._now = self._began + window - 1 - growth
+        for number in range(max(self._now, now - len(values)) + growth, now, growth):
+            self._read(number, values[: len(values) - (now - number)])
+        self._read(now, values)
+        self._now = now
 
-    def _read(self, now_s: int, values: Curve) -> None:
-        assert self._began_s is not None
-        self._follow_pulses(now_s, values)
-        length = min(now_s + 1 - self._began_s, len(values))
-        length -= length % GROWTH_S
-        if length < WINDOW_S or length == self._tried:
+    def _read(self, now: int, values: Curve) -> None:
+        assert self._began is not None
+        self._follow_pulses(now, values)
+        length = min(now + 1 - self._began, len(values))
+        length -= length % self._sampling.growth
+        if length < self._sampling.window or length == self._tried:
             return
         self._tried, self._begins = length, False
         curve = values[len(values) - length :]
         period = period_of_curve(curve, self._contrast)
         if period is not None and (not self._conserves or _pauses(curve, period.length)):
-            self._close(curve, period, now_s)
-        elif length >= LONGEST_WINDOW_S:
+            self._close(curve, period, now)
+        elif length >= self._sampling.longest:
             self._slowness.skip()  # it pauses, or does something else
-            self._began_s, self._tried = now_s + 1, 0
+            self._began, self._tried = now + 1, 0
 
-    def _close(self, curve: Curve, period: Period, now_s: int) -> None:
+    def _close(self, curve: Curve, period: Period, now: int) -> None:
         seen = curve[~np.isnan(curve)].astype(np.float64)
         low, high = float(seen.min()), float(np.quantile(seen, 0.98))
         window = _Window(period.length, float((seen - low).mean()) * period.length, low, high)
-        assert self._began_s is not None
+        assert self._began is not None
         if self._slowness.is_slow(period.length) and not self._is_slower(curve, window):
             self._slowness.skip()  # other work, not the same in more time
-        elif not self._slowness.close(period.length, period.length, self._began_s):
+        elif not self._slowness.close(period.length, period.length, self._began):
             self._work.append(window.work)
         self._windows.append(window)
-        self._began_s, self._tried = now_s + 1, 0
+        self._began, self._tried = now + 1, 0
 
     def _is_slower(self, curve: Curve, window: _Window) -> bool:
         """Whether a longer period is the same step in more time: as much work, and nothing of the earlier period."""
-        correlation, earlier_s = _autocorrelation(curve, self._contrast), self._slowness.earlier_s
-        if correlation is None or earlier_s is None:
+        correlation, earlier = _autocorrelation(curve, self._contrast), self._slowness.earlier_s
+        if correlation is None or earlier is None:
             return False
-        if np.interp(earlier_s, _lags(correlation), correlation) >= STILL_PERIODIC:
+        if np.interp(earlier, _lags(correlation), correlation) >= STILL_PERIODIC:
             return False
         return not self._conserves or median(self._work) / SAME_WORK <= window.work <= median(self._work) * SAME_WORK
 
-    def _follow_pulses(self, now_s: int, values: Curve) -> None:
-        if self._pulse_s is not None:
-            values = values[max(0, len(values) - 1 - now_s + self._pulse_s) :]  # from the newest pulse on
-        first_s = now_s - len(values) + 1
+    def _follow_pulses(self, now: int, values: Curve) -> None:
+        if self._pulse is not None:
+            values = values[max(0, len(values) - 1 - now + self._pulse) :]  # from the newest pulse on
+        first = now - len(values) + 1
         reported = np.flatnonzero(~np.isnan(values))
         if len(reported):
-            self._read_s = first_s + int(reported[-1])
+            self._newest = first + int(reported[-1])
         if not self._windows:
             return
         low, high = median(w.low for w in self._windows), median(w.high for w in self._windows)
         least = WORK_PULSE * high if self._conserves else low + PULSE * (high - low)
         with np.errstate(invalid="ignore"):
             is_high = np.asarray(values >= least)
-        pulses = first_s + np.flatnonzero(is_high)
+        pulses = first + np.flatnonzero(is_high)
         if len(pulses):
-            before_s = pulses[0] if self._pulse_s is None else self._pulse_s
-            pause_s = float(np.diff(pulses, prepend=before_s).max())
-            self._longest_pause_s, self._pulse_s = max(self._longest_pause_s, pause_s), int(pulses[-1])
+            before = pulses[0] if self._pulse is None else self._pulse
+            self._longest_pause = max(self._longest_pause, int(np.diff(pulses, prepend=before).max()))
+            self._pulse = int(pulses[-1])

@@ -221,6 +221,11 @@ class Fleet:
         """Replace what a requester wants of nodes; digests may come of anything else."""
         self._digests.wants.put(who, wants)
 
+    def measure_traffic(self, ranks: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        """Have nodes send the traffic of these ranks, (pid, start_ticks) by node, and of no others."""
+        for name, link in self.links.items():
+            link.measure_traffic(ranks.get(name, ()))
+
     def in_background(self, is_hidden: bool) -> None:
         """Whether the screen shows another cluster."""
         self._digests.in_background(is_hidden)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -74,6 +74,7 @@ class NodeLink:
         self._transport, self._hub, self._stage = transport, hub, staging
         self._console_id = hub.console_id  # identity for which a lingering agent waits
         self._snapshot_period_ms = snapshot_period_ms  # 0: none
+        self._traffic_ranks: Sequence[tuple[int, int]] = ()
         self._gpu_clock, self._jobs_only, self._tick_offset_s = gpu_clock, jobs_only, tick_offset_s
         self._receiver = RecordReceiver(node.name, hub, self._warn, inherits=last_agent is not None)
         if last_agent is not None:
@@ -222,6 +223,7 @@ class NodeLink:
             await connection.wait_for_hello()
             self.read_clocks_every(self._snapshot_period_ms)  # a lingering agent may have older settings
             self.follow_watch(self.node.watch)
+            self._send_traffic_ranks()
             await self._serve(connection)
         finally:
             connection.close()
@@ -336,6 +338,17 @@ class NodeLink:
         self._snapshot_period_ms = period_ms
         if self._connection is not None and self._connection.is_open:
             self._connection.send({"snapshots": period_ms})
+
+    def measure_traffic(self, ranks: Sequence[tuple[int, int]]) -> None:
+        """Have the agent send the traffic of these ranks only, (pid, start_ticks)."""
+        if ranks == self._traffic_ranks:
+            return
+        self._traffic_ranks = ranks
+        self._send_traffic_ranks()
+
+    def _send_traffic_ranks(self) -> None:
+        if self._connection is not None and self._connection.is_open:
+            self._connection.send({"traffic": self._traffic_ranks})
 
     def follow_watch(self, watch: WatchConfig) -> None:
         """Use newer settings of `[watch]`: the agent follows them, and so do later ones."""

@@ -19,6 +19,7 @@ from ..records import (
     Place,
     Rank,
     RankStat,
+    RankTraffic,
     RawRecord,
     Record,
     Stack,
@@ -205,6 +206,7 @@ class NodeQuota:
             if kind is Rank:
                 self._forget(RankStat, key)
                 self._forget(Place, key)
+                self._forget(RankTraffic, key)
             return None
         if previous is None and len(sizes) >= limit:
             return f"more than {limit} records of one kind ({rules.spec.name})"

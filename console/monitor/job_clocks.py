@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import proxy
@@ -14,6 +14,8 @@ from ..analysis.hang.gpu_activity import MOVES_BYTES_S
 from ..analysis.pace import Pulse, Slowdown
 from ..analysis.stalls import JobKey
 from ..core.store import Store
+from ..core.store.entities import key_of
+from ..core.store.traffic import TrafficCurve
 from ..records import Rank
 from ..records.kinds import is_gone
 from .rank_gpus import rank_gpus
@@ -34,6 +36,12 @@ MOST_NODES: Final = 64
 #: shorter than the second of a sample would show as a longer one.
 DIGESTS: Final = 12
 MOST_SPAN: Final = 0.5
+#: Seconds for which the traffic of a rank is searched for steps, and for which it is not after that.
+TRY_S, REST_S = 300, 1500
+#: ns without traffic of a rank, as from an agent beyond its budget, after which nothing is known of its steps.
+FRESH_NS: Final = 10_000_000_000
+#: Bytes a second, by the connections of a rank, from which it exchanges data.
+LEAST_BYTES_S: Final = 2_000.0
 _RX_TX: Final = ("rx_bytes_s", "tx_bytes_s")
 _NVLINK: Final = ("nvlink_rx_bytes_s", "nvlink_tx_bytes_s")
 _POWER: Final = ("power_w",)
@@ -73,6 +81,16 @@ class CurveClock:
         self._clock: StepClock | None = None
         self._spans: deque[float] = deque(maxlen=DIGESTS)
         self._searched_s = self._began_s = 0
+
+    @property
+    def curve(self) -> str:
+        """As text: the traffic of node1."""
+        return self.signal.curve if self.signal is not None else ""
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The fields of records in which the steps show."""
+        return self.signal.evidence if self.signal is not None else ()
 
     @property
     def slowdown(self) -> Slowdown | None:
@@ -138,30 +156,105 @@ class CurveClock:
         return bool(median(self._spans) <= MOST_SPAN * float(seen.max() - seen.min()))
 
 
+class TrafficClock:
+    """The clock of a job by what one of its ranks exchanges in short intervals."""
+
+    evidence = ("rank_traffic.moved_bytes",)
+
+    def __init__(self, rank: Rank, now_s: int) -> None:
+        self.key = key_of(rank)
+        self.curve = f"the traffic of rank {rank.rank}"
+        self.pulse: Pulse | None = None
+        self.is_found = False
+        self._began_s = now_s
+        self._curve: TrafficCurve | None = None  # that the clocks read
+        self._clocks: tuple[StepClock, ...] = ()  # of its intervals, and of its seconds
+
+    @property
+    def slowdown(self) -> Slowdown | None:
+        """How much slower the steps have become; None where they are not lastingly slower."""
+        return next((clock.slowdown for clock in self._clocks if clock.period_s is not None), None)
+
+    def is_wanted(self, now_s: int) -> bool:
+        """Whether the node is to send the traffic: always once steps show in it, else for some minutes now and then."""
+        return self.is_found or (now_s - self._began_s) % (TRY_S + REST_S) < TRY_S
+
+    def read(self, store: Store, is_shared: bool) -> None:
+        """Read what is new. Where ranks of several jobs share the node, its ports show the steps of none."""
+        curve = store.traffic.get(self.key)
+        is_own = curve is not None and curve.source == "tcp"
+        is_fresh = curve is not None and store.newest_rx - curve.rx <= FRESH_NS
+        if curve is None or not is_fresh or (is_shared and not is_own):
+            self.pulse = None
+            return
+        self._follow(curve)
+        values = curve.values()
+        if not self.is_found and not _exchanges(values, curve.every_ms, LEAST_BYTES_S if is_own else MOVES_BYTES_S):
+            return
+        fine, by_second = self._clocks
+        fine.read(curve.newest, values)
+        by_second.read(*curve.seconds())
+        self.pulse = next((pulse for clock in self._clocks if (pulse := self._pulse(clock)) is not None), None)
+        self.is_found = self.is_found or self.pulse is not None
+
+    def _follow(self, curve: TrafficCurve) -> None:
+        from ..analysis.step_clock import StepClock, fine_sampling
+
+        if curve is not self._curve:
+            self._curve = curve
+            sampling = fine_sampling(curve.every_ms / 1e3)
+            self._clocks = (StepClock(conserves=True, sampling=sampling), StepClock(conserves=True))
+
+    def _pulse(self, clock: StepClock) -> Pulse | None:
+        period_s, age_s = clock.period_s, clock.pulse_age_s
+        if period_s is None or age_s is None:
+            return None
+        return Pulse("traffic", self.curve, self.key[0], period_s, age_s, clock.longest_pause_s, self.evidence)
+
+
+def _exchanges(values: Any, every_ms: int, least_bytes_s: float) -> bool:
+    """Whether a rank has exchanged more than messages of control."""
+    import numpy as np
+
+    read = values[~np.isnan(values)]
+    return len(read) > 0 and float(read.mean()) * 1000 / every_ms >= least_bytes_s
+
+
 class JobClocks:
     """The clocks of the jobs of one store without a watched step."""
 
     def __init__(self, store: Store) -> None:
         self._store: Store = proxy(store)  # else a store would never be freed
         self.want: Callable[[frozenset[str]], object] = lambda nodes: None  # called with the nodes of the curves
+        #: Called with the ranks whose traffic is wanted, (pid, start_ticks) by node.
+        self.measure_traffic: Callable[[Mapping[str, Sequence[tuple[int, int]]]], object] = lambda ranks: None
+        self._traffic: dict[JobKey, TrafficClock] = {}
         self._clocks: dict[JobKey, dict[str, CurveClock]] = {}
         self._read_s = 0
 
-    def get(self, job: JobKey) -> CurveClock | None:
-        """The clock of the first node of an attempt of a job whose curve has a period; None where there is none."""
-        nodes = self._clocks.get(job, {}).values()
-        return next((clock for clock in nodes if clock.is_found), None)
+    def get(self, job: JobKey) -> CurveClock | TrafficClock | None:
+        """The clock of an attempt of a job that has had a period, the one with the shortest samples; None without."""
+        clocks: list[CurveClock | TrafficClock] = [*self._traffic_of(job), *self._clocks.get(job, {}).values()]
+        return next((clock for clock in clocks if clock.is_found), None)
 
     def pulse(self, rank: Rank) -> Pulse | None:
         """The steps of the job of a rank in a curve of its node; None where they do not show."""
-        clock = self._clocks.get((rank.job, rank.attempt), {}).get(rank.node)
+        job = (rank.job, rank.attempt)
+        for traffic in self._traffic_of(job):
+            if traffic.key[0] == rank.node and traffic.pulse is not None:
+                return traffic.pulse
+        clock = self._clocks.get(job, {}).get(rank.node)
         return clock.pulse if clock is not None else None
+
+    def _traffic_of(self, job: JobKey) -> tuple[TrafficClock, ...]:
+        traffic = self._traffic.get(job)
+        return (traffic,) if traffic is not None else ()
 
     def read(self) -> None:
         """Read the curves every few seconds, and forget jobs that have ended."""
         if self._store.newest_rx - self._store.started_rx < STARTS_NS:
             return  # commands of a few seconds need no history
-        now_s = max(series.newest_s or 0 for series in self._store.recent().series.values())
+        now_s = self._store.newest_rx // 1_000_000_000
         if abs(now_s - self._read_s) < READ_S:
             return
         self._read_s = now_s
@@ -185,6 +278,26 @@ class JobClocks:
         for job, clocks in self._clocks.items():
             for node, clock in clocks.items():
                 clock.read(self._store, first[job][node], len(jobs_on[node]) > 1, now_s)
+        self._read_traffic({job: first[job] for job in self._clocks}, jobs_on, now_s)
+
+    def _read_traffic(
+        self, first: Mapping[JobKey, Mapping[str, Rank]], jobs_on: Mapping[str, set[str]], now_s: int
+    ) -> None:
+        """Read and order the traffic of the rank of lowest number of each job."""
+        before, self._traffic = self._traffic, {}
+        wanted: dict[str, list[tuple[int, int]]] = {}
+        for job, nodes in first.items():
+            if not nodes:
+                continue
+            rank = min(nodes.values(), key=lambda rank: rank.rank or 0)
+            clock = before.get(job)
+            if clock is None or clock.key != key_of(rank):
+                clock = TrafficClock(rank, now_s)
+            self._traffic[job] = clock
+            clock.read(self._store, len(jobs_on[rank.node]) > 1)
+            if clock.is_wanted(now_s):
+                wanted.setdefault(rank.node, []).append((rank.pid, rank.start_ticks))
+        self.measure_traffic({node: tuple(sorted(ranks)) for node, ranks in wanted.items()})
 
     def _of_nodes(self, job: JobKey, nodes: Mapping[str, Rank]) -> dict[str, CurveClock]:
         """The clocks of the nodes with the lowest ranks."""

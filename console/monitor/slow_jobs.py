@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import pairwise
-from statistics import median
-from typing import Final
 
 import msgspec
 
@@ -17,14 +14,10 @@ from ..analysis.stalls import JobKey, Suspicion
 from ..core.store import ProcessKey, Store
 from ..records import Confidence
 from ..records.kinds import is_gone
-from ..text.format import seconds
-from .job_clocks import CurveClock
+from ..text.format import seconds, step_time
+from .job_clocks import CurveClock, TrafficClock
 from .rank_signs import signs_of
-
-#: Newest steps of a rank that are read at a time.
-MOST_STEPS: Final = 64
-#: Watched steps from which their median is known.
-LEAST_STEPS: Final = 5
+from .step_length import MOST_STEPS, step_length
 
 
 class _Job(msgspec.Struct):
@@ -88,17 +81,7 @@ class SlowJobs:
         return tuple(entry for entry in waits if entry.ranks)
 
     def _step(self, job: JobKey, entry: _Job) -> StepLength | None:
-        """How long a step takes: by the newest watched steps of a job, else by its step clock; None without either."""
-        if entry.stepping is None:
-            clock = self._signs.clocks.get(job)
-            pulse = clock.pulse if clock is not None else None
-            return StepLength(pulse.period_s, pulse.curve) if pulse is not None else None
-        made = self._store.steps.newest((*job, entry.stepping[0]), MOST_STEPS)
-        seen = made[1] if made is not None else []
-        paces = [
-            (new.mono - old.mono) / 1e9 / (new.step - old.step) for new, old in pairwise(seen) if new.step > old.step
-        ]
-        return StepLength(median(paces)) if len(paces) >= LEAST_STEPS else None
+        return step_length(self._store, job, entry.stepping[0] if entry.stepping is not None else None)
 
     def _read(self, pace: Pace, rank: tuple[str, int, int]) -> None:
         """Add the steps of a rank since the last reading."""
@@ -119,20 +102,20 @@ def _late(job: JobKey, late: LateRank, step: StepLength | None) -> Suspicion:
 def _slower(job: JobKey, slow: Slowdown | None) -> Suspicion | None:
     if slow is None:
         return None
-    was, lasts = seconds(slow.earlier_s), seconds(slow.since_s)
-    text = f"each step takes {seconds(slow.step_s)}, for {lasts} now; before it took {was}"
+    was, lasts = step_time(slow.earlier_s), seconds(slow.since_s)
+    text = f"each step takes {step_time(slow.step_s)}, for {lasts} now; before it took {was}"
     return Suspicion(job, slow.since_s, (), text, is_slow=True)
 
 
-def _slower_by_clock(job: JobKey, clock: CurveClock | None) -> Suspicion | None:
-    if clock is None or clock.signal is None or clock.slowdown is None:
+def _slower_by_clock(job: JobKey, clock: CurveClock | TrafficClock | None) -> Suspicion | None:
+    if clock is None or clock.slowdown is None:
         return None
-    slow, signal = clock.slowdown, clock.signal
+    slow = clock.slowdown
     text = (
         f"steps take {slow.step_s / slow.earlier_s:.1f} times as long, for {seconds(slow.since_s)} now:"
-        f" {signal.curve} repeats every {seconds(slow.step_s)}, before every {seconds(slow.earlier_s)}"
+        f" {clock.curve} repeats every {step_time(slow.step_s)}, before every {step_time(slow.earlier_s)}"
     )
-    return Suspicion(job, slow.since_s, (), text, is_slow=True, evidence=signal.evidence)
+    return Suspicion(job, slow.since_s, (), text, is_slow=True, evidence=clock.evidence)
 
 
 def _bound_by_data(suspicion: Suspicion, verdict: FindingDraft) -> FindingDraft:

@@ -53,15 +53,16 @@ from .process import (
     RankStat,
     RankState,
     RankStatus,
+    RankTraffic,
     Watched,
 )
 from .topology import Ancestor, End, EndKind, Link, LinkType, Nic
 
 AnyRecord = (
     ConsoleRecord | NodeState | Node | Inventory | NodeSetting | Capacity | Host | AgentCost | GpuInfo | Gpu | GpuDigest
-    | GpuLink | GpuEvent | GpuProcess | Nic | Link | Process | Rank | RankStat | RankSetting | Place | Output | Stack
-    | Connection | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding | ClockBins | ClockSnapshot
-    | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
+    | GpuLink | GpuEvent | GpuProcess | Nic | Link | Process | Rank | RankStat | RankSetting | Place | RankTraffic
+    | Output | Stack | Connection | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding | ClockBins
+    | ClockSnapshot | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)}

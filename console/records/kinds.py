@@ -115,6 +115,7 @@ _ROWS: Final = (
     ),
     _spec(process.RankSetting, "state", *_PROCESS, **_ENTITY, is_replaced=True, is_resumed=True),
     _spec(process.Place, "figure", *_PROCESS, **_ENTITY, is_resumed=True),
+    _spec(process.RankTraffic, "figure", *_PROCESS, **_ENTITY),
     # of a job of 4,096 ranks: two outputs each, and their launchers
     _spec(
         process.Output, "state", *_PROCESS, "stream", "path", "attempt", quota="entities", is_large=True,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from .base import Count, Float, Int, Record
 from .capture import StackFrame
@@ -161,6 +163,23 @@ class Place(Record, tag="place", kw_only=True):
     samples: Count  # consecutive samples in the same calls, this one included
     slept: bool = False  # the main thread had not run since the previous sample, so its stack was not read again
     moved_bytes: Count | None = None  # by its TCP connections since the previous sample; None: none carries data
+
+
+class RankTraffic(Record, tag="rank_traffic", kw_only=True):
+    """Bytes that a rank exchanged in consecutive intervals of about a second, in both directions.
+
+    Sent of one rank of each job whose steps are not watched, where the console looks for their period.
+    """
+
+    job: str  # id of the job
+    attempt: Count = 0  # restart attempt of the job, from 0
+    rank: Count | None  # global rank; None if unknown
+    pid: Count  # process id on the node
+    start_ticks: Count  # start time of the process, in clock ticks after boot
+    source: Literal["tcp", "interfaces", "rdma"]  # its busiest connections, its network namespace, the busiest port
+    began: Int  # CLOCK_MONOTONIC of the node, ns, when the first interval began; a whole multiple of `every_ms`
+    every_ms: Annotated[int, msgspec.Meta(ge=20, le=1000)]  # length of an interval
+    moved_bytes: Annotated[tuple[Count, ...], msgspec.Meta(max_length=1000)]  # by interval
 
 
 JobNodeState = Literal["dispatching", "running", "completed", "failed", "stopping", "stopped"]

@@ -23,14 +23,16 @@ from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.node_checks import CheckedNode, append_results, check_nodes
 from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
+from ..monitor.step_length import step_lengths
 from ..monitor.unrecognised import unrecognised
 from ..records import Finding, Log, Severity
 from ..text.documents import pretty
-from ..text.format import age, duration, iso, plural, state_word
+from ..text.format import age, duration, iso, plural, state_word, step_time
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
 from ..text.sanitize import Printable, join_lines, printable
 from .collectives import CollectivesLine, collectives_line
 from .nodes import (
+    WATCHED_STEP,
     CostLine,
     GpuLine,
     JobLine,
@@ -165,6 +167,7 @@ def make_report(
     `own_checks`: results of the user's checks by node.
     """
     table, progress, coverage = jobs_of(store), progress_in(store), coverage_of(store)
+    steps = step_lengths(store)
     nodes = sorted(store.nodes.values(), key=lambda now: natural(now.name))
     return Report(
         schema=SCHEMA,
@@ -175,7 +178,7 @@ def make_report(
         ended_at=iso(store.newest_rx),
         ended_at_ns=store.newest_rx,
         nodes=[node_line(now, coverage[now.name]) for now in nodes],
-        jobs=[job_line(job) for job in table.jobs],
+        jobs=[job_line(job, steps) for job in table.jobs],
         ranks=[rank_line(row, progress) for job in table.jobs for row in job.rows],
         gpus=gpu_lines(store),
         nics=nic_lines(store),
@@ -246,6 +249,13 @@ def _head(report: Report) -> str:
     return f"{report.cluster}{sim}  {ok}/{len(report.nodes)} nodes connected  {ranks}  watched {watched}"
 
 
+def _step_words(job: JobLine) -> str:
+    if job.step_s is None:
+        return ""
+    source = "" if job.step_source == WATCHED_STEP else f" by {job.step_source}"
+    return f"  {step_time(job.step_s)} a step{source}"
+
+
 def _job_lines(report: Report) -> list[str]:
     lines = []
     for job in report.jobs:
@@ -257,7 +267,7 @@ def _job_lines(report: Report) -> list[str]:
         world = job.world_size if job.world_size is not None else "–"
         by_count = sorted(states.items(), key=lambda item: -item[1])
         words = " · ".join(f"{state_word(state)} {count}" for state, count in by_count)
-        lines.append(f"  {job.job}  {len(job.ranks_found)}/{world} ranks  {words}")
+        lines.append(f"  {job.job}  {len(job.ranks_found)}/{world} ranks  {words}{_step_words(job)}")
         reasons: dict[str, list[int | None]] = {}
         for missing in job.ranks_missing:
             reasons.setdefault(missing.reason, []).append(missing.rank)

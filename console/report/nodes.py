@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from ..analysis.jobs import JobRanks, RankSummary
+from ..analysis.late_rank import StepLength
 from ..analysis.rank_progress import ProgressState, RankProgress, Source
+from ..analysis.stalls import JobKey
 from ..core.store import GpuKey, GpuNow, NodeNow, ProcessKey, Store
 from ..core.store.freshness import gpu_stale_ns
 from ..monitor.coverage import NodeCoverage
@@ -198,6 +200,10 @@ class MissingRankLine(msgspec.Struct):
     reason: str
 
 
+#: What shows how long a step takes, where no curve does.
+WATCHED_STEP: Final = "watched step"
+
+
 class JobLine(msgspec.Struct):
     """One job at its newest attempt."""
 
@@ -207,6 +213,8 @@ class JobLine(msgspec.Struct):
     ranks_found: list[int]
     ranks_missing: list[MissingRankLine]
     conflicts: list[str]
+    step_s: float | None  # how long a step takes; None where it is unknown
+    step_source: str | None  # what shows it: "watched step", "the traffic of rank 0"
 
 
 class RankLine(msgspec.Struct):
@@ -222,17 +230,21 @@ class RankLine(msgspec.Struct):
     state: str  # of its process: moving, idle, stopped, …
     progress: ProgressState | None  # progressing, waiting, stalled, compiling, …; None of a rank that has ended
     progress_evidence: str | None  # what it does, and since when
-    progress_source: Source | None  # steps, collectives, connections, gpu, nic, stacks, verdict
+    progress_source: Source | None  # steps, collectives, connections, gpu, nic, traffic, stacks, verdict
     step: int | None
     source: str
     watched: dict[str, Watched] | None  # [watch] locals by name; None where none was read
 
 
-def job_line(job: JobRanks) -> JobLine:
+def job_line(job: JobRanks, steps: Mapping[JobKey, StepLength]) -> JobLine:
     """A job in the report."""
     missing = msgspec.convert(job.ranks_missing, list[MissingRankLine], from_attributes=True)
     conflicts = [conflict.text for conflict in job.conflicts]
-    return JobLine(job.job, job.attempt, job.world_size, list(job.ranks_found), missing, conflicts)
+    step = steps.get((job.job, job.attempt))
+    return JobLine(
+        job.job, job.attempt, job.world_size, list(job.ranks_found), missing, conflicts,
+        step.seconds if step is not None else None, (step.curve or WATCHED_STEP) if step is not None else None,
+    )  # fmt: skip
 
 
 def rank_line(row: RankSummary, progress: Mapping[ProcessKey, RankProgress]) -> RankLine:

@@ -120,6 +120,7 @@ class Console:
         self.stalls.step_clocks.want = lambda nodes: self.fleet.want(
             "step clocks", Want(nodes, _STEP_KINDS, EVERY_SAMPLE)
         )
+        self.stalls.step_clocks.measure_traffic = self.fleet.measure_traffic
         self.own_checks = _own_checks(self.store, self.bus) if own_checks else None
         self.fleet.followers.append(self._follow)
         self.recorder.bridge = self.fleet

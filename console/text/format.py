@@ -167,6 +167,13 @@ def seconds(value: float | None) -> str:
     return UNKNOWN if value is None else duration(round(value * _SECOND))
 
 
+def step_time(value: float) -> str:
+    """How long a step takes, given in seconds, with three digits: "369 ms", "1.35 s", "12.4 s", "3 min 20 s"."""
+    if value < 0.9995:
+        return f"{1e3 * value:.3g} ms"
+    return f"{value:#.3g} s" if value < 99.95 else seconds(value)
+
+
 def duration_compact(ns: int | None) -> str:
     """A length of time for a column: "00:12:41" (hours, minutes, seconds)."""
     if ns is None:

@@ -23,6 +23,7 @@ from ..monitor.hang import evaluation, newest_communication
 from ..monitor.progress import prepare_progress
 from ..monitor.skew import prepare_skew
 from ..monitor.slow_jobs import SlowJobs
+from ..monitor.step_length import step_lengths
 from ..present.clocks import NO_CLOCKS, ClockSummary, clock_rows
 from ..records import Stack
 from ..text import format
@@ -84,8 +85,8 @@ class JobFold:
         records = {key: (now.rank, now.stat) for key, now in ranks.items()}
         nodes = [node.state for node in self._nodes.values() if node.state is not None]
         progress = prepare_progress(self._store, [job.judgement for job in self._diagnoses])
-        ages = self._ages
-        return lambda: fold_jobs(records, nodes, ages, progress())
+        ages, steps = self._ages, step_lengths(self._store)
+        return lambda: fold_jobs(records, nodes, ages, progress(), steps)
 
 
 class ClockSkewFold:

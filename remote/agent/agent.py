@@ -87,6 +87,7 @@ class Agent(object):
         self._sink: Any = None
         self._sampling = False
         self._started: list[SamplerThread] = []
+        self._traffic: SamplerThread | None = None  # None: nothing was ordered
         self._lock = threading.Lock()
         self._importer = importer
         self._gpu_child = gpu_child
@@ -183,6 +184,16 @@ class Agent(object):
     def follow_watch(self, settings: "Fields") -> None:
         """Use newer settings of `[watch]`: those of the start frame, by the same names."""
         self.config.update({name: value for name, value in settings.items() if name.startswith("watch_")})
+
+    def follow_traffic(self, ranks: "list[list[int]]") -> None:
+        """Send the traffic of these ranks from now on, which are [pid, start_ticks]. Raises ValueError, TypeError."""
+        self.context.shared["traffic"] = [(int(pid), int(start_ticks)) for pid, start_ticks in ranks]
+        if ranks and self._sampling and self._traffic is None:
+            from ..samplers.traffic import TrafficSampler  # most agents are sent no such order
+
+            self._traffic = SamplerThread(TrafficSampler(self.context), self)
+            self._started.append(self._traffic)
+            self._traffic.start()
 
     def describe(self) -> "Fields":
         """Identity of a lingering agent, sent on its socket."""
@@ -340,7 +351,7 @@ class Agent(object):
             thread.start()
         cost = SamplerThread(CostSampler(self.context, self), self)
         cost.start()
-        self._started = self.threads + [cost]
+        self._started += self.threads + [cost]
 
     def wake_sampler(self, name: str) -> None:
         """Have the samplers of that name, one or none, tick now."""

@@ -30,6 +30,8 @@ def act(agent: "Agent", frame: "Fields") -> None:
         agent.read_clocks_every(frame["snapshots"])
     elif "watch" in frame:
         agent.follow_watch(frame["watch"])
+    elif "traffic" in frame:
+        agent.follow_traffic(frame["traffic"])
     elif "blob" in frame:
         agent.blobs.receive(agent, frame)
     elif "stop" in frame:

@@ -27,7 +27,12 @@ _SHOW_PEER = 4  # UDIAG_SHOW_PEER
 #: Offsets in `struct tcp_info` (linux/tcp.h) of tcpi_bytes_acked and tcpi_bytes_received, u64, from Linux 4.1 on.
 _LAST_DATA_RECEIVED = 52
 _BYTES_ACKED, _BYTES_RECEIVED = 120, 128
+#: `struct inet_diag_msg` (linux/inet_diag.h): its length, whose last word is the inode, and where the socket's id is.
+_MESSAGE, _ID, _ID_END = 72, 4, 52
+_ALL = 0xFFFFFFFF  # states
 _TIMEOUT_S = 1.0
+#: Bytes of the answer to one lookup, at most.
+_ANSWER = 8192
 
 
 class TcpSocket(object):
@@ -75,18 +80,87 @@ def tcp_bytes() -> "dict[int, tuple[int, float | None]]":
     Bytes are those acknowledged and received since the connection began; None where no data has arrived.
     """
     moved: "dict[int, tuple[int, float | None]]" = {}
-    for family in (socket.AF_INET, socket.AF_INET6):
-        request = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, 0xFFFFFFFF)
-        for body in _dump(request):
-            if len(body) < 72:
-                continue
-            (inode,) = struct.unpack_from("=I", body, 68)
-            info = _attribute(body, 72, _INFO)
-            if inode and len(info) >= _BYTES_RECEIVED + 8:
-                acked, received = struct.unpack_from("=QQ", info, _BYTES_ACKED)
-                (quiet_ms,) = struct.unpack_from("=I", info, _LAST_DATA_RECEIVED)
-                moved[inode] = acked + received, quiet_ms / 1e3 if received else None
+    for _, body in _tcp_connections():
+        info = _attribute(body, _MESSAGE, _INFO)
+        if len(info) >= _BYTES_RECEIVED + 8:
+            (quiet_ms,) = struct.unpack_from("=I", info, _LAST_DATA_RECEIVED)
+            received = struct.unpack_from("=Q", info, _BYTES_RECEIVED)[0]
+            moved[_inode(body)] = _moved(info), quiet_ms / 1e3 if received else None
     return moved
+
+
+class TcpConnection(object):
+    """One TCP connection of the agent's own network namespace: bytes moved so far, and how the kernel names it."""
+
+    __slots__ = ("family", "id", "moved")
+
+    def __init__(self, family: int, id_: bytes, moved: int) -> None:
+        self.family, self.id, self.moved = family, id_, moved
+
+
+def tcp_connections(inodes: "set[int]") -> "dict[int, TcpConnection]":
+    """The connections with these inodes that the kernel counts the bytes of."""
+    connections = {}
+    for family, body in _tcp_connections():
+        inode = _inode(body)
+        if inode in inodes:
+            info = _attribute(body, _MESSAGE, _INFO)
+            if len(info) >= _BYTES_RECEIVED + 8:
+                connections[inode] = TcpConnection(family, body[_ID:_ID_END], _moved(info))
+    return connections
+
+
+class TcpCounters(object):
+    """Bytes that some connections have moved, by one lookup each: a dump would list all sockets of the node."""
+
+    def __init__(self, connections: "list[TcpConnection]") -> None:
+        """Raises OSError where the kernel has no socket diagnosis."""
+        self._open = {
+            _message(1, struct.pack("=BBBBI", each.family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ALL) + each.id): (
+                each.moved
+            )
+            for each in connections
+        }
+        self._ended = 0  # bytes of connections that have ended
+        self._diagnosis = _open_diagnosis()
+
+    def total(self) -> "int | None":
+        """Bytes moved by all of them; None once all have ended. Raises OSError."""
+        for request in list(self._open):
+            self._diagnosis.send(request)
+            info = b""
+            for kind, body in _messages(self._diagnosis.recv(_ANSWER)):
+                if kind != _ERROR:
+                    info = _attribute(body, _MESSAGE, _INFO)
+            if len(info) >= _BYTES_RECEIVED + 8:
+                self._open[request] = _moved(info)
+            else:
+                self._ended += self._open.pop(request)
+        return self._ended + sum(self._open.values()) if self._open else None
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._diagnosis.close()
+
+
+def _tcp_connections() -> "Iterator[tuple[int, bytes]]":
+    """(family, `struct inet_diag_msg` with its attributes) of each TCP socket that a process holds."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        request = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ALL)
+        for body in _dump(request):
+            if len(body) >= _MESSAGE and _inode(body):
+                yield family, body
+
+
+def _inode(body: bytes) -> int:
+    inode: int = struct.unpack_from("=I", body, _MESSAGE - 4)[0]
+    return inode
+
+
+def _moved(info: bytes) -> int:
+    acked, received = struct.unpack_from("=QQ", info, _BYTES_ACKED)
+    total: int = acked + received
+    return total
 
 
 def unix_peers() -> "dict[int, int]":
@@ -104,13 +178,12 @@ def unix_peers() -> "dict[int, int]":
 def _dump(request: bytes) -> "Iterator[bytes]":
     """The bodies of the kernel's response to one dump request; none where the kernel has no socket diagnosis."""
     try:
-        connection = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _SOCK_DIAG)
+        connection = _open_diagnosis()
     except OSError:
         return
     with connection:
-        connection.settimeout(_TIMEOUT_S)
         try:
-            connection.send(struct.pack("=IHHII", 16 + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + request)
+            connection.send(_message(_REQUEST_DUMP, request))
             while True:
                 data = connection.recv(1 << 18)
                 for kind, body in _messages(data):
@@ -119,6 +192,16 @@ def _dump(request: bytes) -> "Iterator[bytes]":
                     yield body
         except OSError:
             return  # forbidden (seccomp), or no answer
+
+
+def _open_diagnosis() -> "socket.socket":
+    connection = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _SOCK_DIAG)
+    connection.settimeout(_TIMEOUT_S)
+    return connection
+
+
+def _message(flags: int, request: bytes) -> bytes:
+    return struct.pack("=IHHII", 16 + len(request), _BY_FAMILY, flags, 1, 0) + request
 
 
 def _messages(data: bytes) -> "Iterator[tuple[int, bytes]]":

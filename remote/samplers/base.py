@@ -42,7 +42,7 @@ class Context(object):
         simulate_gpus: int = 0,
         boot_id: str = "",
     ) -> None:
-        self.interval_s = interval_s
+        self.interval_s = self.configured_s = interval_s  # longer than configured while the agent exceeds its budget
         self.proc = proc
         self.process_filter = process_filter
         self.simulate_gpus = simulate_gpus

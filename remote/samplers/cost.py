@@ -34,7 +34,6 @@ class CostSampler(Sampler):
     def __init__(self, context: "Context", agent: "Agent") -> None:
         super(CostSampler, self).__init__(context)
         self.agent = agent
-        self.configured_s = context.interval_s
         self._page = os.sysconf("SC_PAGE_SIZE")
         self._last: tuple[float, float, int] | None = None
         self._window: tuple[float, float] | None = None
@@ -117,7 +116,7 @@ class CostSampler(Sampler):
             return
         budget = self.agent.config.get("cpu_budget_pct", 2)
         interval = self.context.interval_s
-        if pct > budget and interval < self.configured_s * MAX_SLOWDOWN:
+        if pct > budget and interval < self.context.configured_s * MAX_SLOWDOWN:
             self.context.interval_s = interval * 2
             self.agent.log(
                 "warning",
@@ -125,5 +124,5 @@ class CostSampler(Sampler):
                 % (pct, budget, interval * 2),
                 "raise [agent] cpu_budget_pct or sample_interval_ms",
             )
-        elif pct < budget / 3.0 and interval > self.configured_s:
-            self.context.interval_s = max(self.configured_s, interval / 2)
+        elif pct < budget / 3.0 and interval > self.context.configured_s:
+            self.context.interval_s = max(self.context.configured_s, interval / 2)

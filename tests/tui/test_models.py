@@ -7,7 +7,9 @@ from itertools import pairwise
 
 from clusters import demo, pod
 from fake_cluster import SECOND, FakeCluster
+from msgspec.structs import replace
 
+from gconsole.analysis.late_rank import StepLength
 from gconsole.present.spans import Line
 from gconsole.records import AgentCost, Finding, GpuInfo, Inventory, NodeState, RankStat
 from gconsole.tui.derived import JobFold
@@ -15,7 +17,7 @@ from gconsole.tui.models.detail import gpu_detail, node_detail
 from gconsole.tui.models.finding_fold import fold_findings
 from gconsole.tui.models.header import header_spans
 from gconsole.tui.models.heat_map import HEAT_METRICS, LEVELS, heat_row, host_row
-from gconsole.tui.models.job_ranks import JobsSummary
+from gconsole.tui.models.job_ranks import JobsSummary, JobSummary
 from gconsole.tui.models.list_kind import Arrangement
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lines, verdict_lines
@@ -304,6 +306,16 @@ class TestJobs:
         output = jobs_of(pod())
         assert "step 18,204 (median)" in output
         assert "at 18,203: 1" in output
+
+    def test_job_whose_steps_show_in_traffic_says_how_long_they_take_and_where_from(self):
+        job = JobSummary(
+            "llama", 2, 2, counts={"progressing": 2}, step_length=StepLength(0.3694, "the traffic of rank 0")
+        )
+        output = text(job_lines(JobsSummary((job,)), True, 76))
+        assert "  369 ms a step by the traffic of rank 0" in output
+        watched = replace(job, step=18_204, steps=((18_204, 2),), step_length=StepLength(12.44))
+        output = text(job_lines(JobsSummary((watched,)), True, 76))
+        assert "  step 18,204 (median)   12.4 s a step   at 18,204: 2" in output
 
     def test_job_without_steps_has_no_step_line(self):
         assert "step" not in jobs_of(demo())

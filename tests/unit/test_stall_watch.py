@@ -504,7 +504,7 @@ def test_job_whose_steps_take_lastingly_longer_is_reported_without_a_name():
     assert 1_600 + 120 <= at_s <= 1_600 + 260
     [finding] = job.watch.diagnosed([suspicion])
     assert (finding.id, finding.severity, finding.culprits, finding.job) == ("slow", "warning", (), "llama")
-    assert "each step takes 2 s, for 3 min now; before it took 0.5 s" in finding.text
+    assert "each step takes 2.00 s, for 3 min now; before it took 500 ms" in finding.text
 
 
 def test_slow_job_that_recovers_is_diagnosed_again_so_that_its_finding_clears():

@@ -20,6 +20,7 @@ from ...records import (
     Place,
     Rank,
     RankStat,
+    RankTraffic,
     Stack,
 )
 from ...records.kinds import SPECS, is_gone
@@ -177,7 +178,7 @@ class RankTable:
                 now.still_since = now.broken[1]
 
 
-def key_of(record: Rank | RankStat | Stack | Place) -> ProcessKey:
+def key_of(record: Rank | RankStat | Stack | Place | RankTraffic) -> ProcessKey:
     """The process of a record."""
     return (record.node, record.pid, record.start_ticks)
 

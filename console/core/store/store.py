@@ -21,6 +21,7 @@ from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, Proc
 from .history_feed import HistoryFeed
 from .jobs import JobTables
 from .steps import StepTable
+from .traffic import TrafficTable
 
 if TYPE_CHECKING:
     from ..metric_history import MetricHistory
@@ -76,6 +77,7 @@ class Store:
         self.captures = CaptureTable()
         self.clocks = ClockTables()
         self.steps = StepTable()
+        self.traffic = TrafficTable()
         self.jobs = JobTables()
         self.endings = EndTables()
         self.events: deque[tuple[int, records.Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
@@ -94,6 +96,7 @@ class Store:
             records.Capacity: into(self.capacities), records.RankSetting: into(self.rank_settings),
             records.Process: self._process, records.Rank: self._rank,
             records.RankStat: self._rank_stat, records.Place: versioned(self._ranks.add_place),
+            records.RankTraffic: self.traffic.add,
             records.Output: versioned(self.endings.outputs.add),
             records.Stack: self._stack,
             records.Connection: versioned(self.captures.add_connection),
@@ -143,7 +146,7 @@ class Store:
     def backfill(self, other: Store) -> None:
         """Take history, steps, idle times and missing entities from another store of the same instant."""
         self.version += 1
-        self._curves, self._recent = other._curves, other._recent
+        self._curves, self._recent, self.traffic = other._curves, other._recent, other.traffic
         self.steps = other.steps
         self.steps.touch(self.version)
         self._ranks.backfill(other._ranks, self.version)
@@ -260,6 +263,7 @@ class Store:
         self._ranks.add(record, self.version)
         if is_gone(record):
             self.rank_settings.drop(identity(record), self.version)
+            self.traffic.drop(identity(record))
         self.endings.version = self.version
 
     def _rank_stat(self, record: records.RankStat) -> None:
@@ -306,6 +310,7 @@ class Store:
             for key in [key for key in table if key[0] == node]:
                 if also_ended or table is not self.ranks or not is_gone(self.ranks[key].rank):
                     table.drop(key, self.version)
+        self.traffic.forget(node)
 
     def _forget_node(self, node: str) -> None:
         self._drop_facts(node, also_ended=True)

@@ -10,7 +10,9 @@ from types import MappingProxyType
 import msgspec
 
 from ...analysis import jobs as analysis
+from ...analysis.late_rank import StepLength
 from ...analysis.rank_progress import RankProgress, shown_state
+from ...analysis.stalls import JobKey
 from ...core.store import ProcessKey
 from ...present.spans import Span, Status, rank_status
 from ...records import NodeState, Rank, RankStat
@@ -84,6 +86,7 @@ class JobSummary(msgspec.Struct, frozen=True):
     step: int | None = None  # median of the known ones
     steps: tuple[tuple[int, int], ...] = ()  # (step, ranks), highest first
     launcher: str = ""
+    step_length: StepLength | None = None
 
     @property
     def title(self) -> str:
@@ -119,18 +122,32 @@ Progress = Mapping[ProcessKey, RankProgress]
 
 
 def fold_jobs(
-    records: Records, nodes: Sequence[NodeState], ages: Mapping[str, str], progress: Progress = MappingProxyType({})
+    records: Records,
+    nodes: Sequence[NodeState],
+    ages: Mapping[str, str],
+    progress: Progress = MappingProxyType({}),
+    steps: Mapping[JobKey, StepLength] = MappingProxyType({}),
 ) -> JobsSummary:
-    """The jobs of these records. `ages` are those of nodes without fresh data, `progress` that of ranks by process."""
+    """The jobs of these records, whose steps take so long.
+
+    `ages` are those of nodes without fresh data, `progress` that of ranks by process.
+    """
     stats = [stat for _, stat in records.values() if stat is not None]
     table = analysis.job_table([rank for rank, _ in records.values()], stats, nodes)
     lost = {node.node for node in nodes if node.state not in ("ok", "removed")}
     names = {name for stat in stats for name in stat.watched or ()}
-    return JobsSummary(tuple(_summary(job, records, lost, ages, progress) for job in table.jobs), tuple(sorted(names)))
+    return JobsSummary(
+        tuple(_summary(job, records, lost, ages, progress, steps) for job in table.jobs), tuple(sorted(names))
+    )
 
 
 def _summary(
-    job: analysis.JobRanks, records: Records, lost: set[str], ages: Mapping[str, str], progress: Progress
+    job: analysis.JobRanks,
+    records: Records,
+    lost: set[str],
+    ages: Mapping[str, str],
+    progress: Progress,
+    lengths: Mapping[JobKey, StepLength],
 ) -> JobSummary:
     rows = [_row(row, records, lost, ages, progress) for row in job.rows]
     shown = {row.number for row in rows if row.attempt == job.attempt}
@@ -148,6 +165,7 @@ def _summary(
         missing=_by_reason(job.ranks_missing), conflicts=tuple(clean(conflict.text) for conflict in job.conflicts),
         step=_median(steps), steps=tuple(sorted(steps.items(), reverse=True)),
         launcher=next((clean(row.rank.launcher) for row in rows if row.rank and row.rank.launcher), ""),
+        step_length=lengths.get((job.job, job.attempt)),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from ...core.job_protocol import NodeStop, is_away
 from ...launch.output_fold import JobOutput, LineFold, OutputLine
 from ...launch.state import JobStatus, PendingStops, job_status, job_statuses
 from ...monitor.hang import jobs_of
+from ...monitor.step_length import step_lengths
 from ...records import Failure, Job, JobNode, JobState, Log
 from ...report.nodes import JobLine, is_of_job, job_line, own_name
 from ...text.sanitize import printable
@@ -83,7 +84,8 @@ async def get_jobs(context: WebContext, request: OperationRequest[NoParameters])
     """Jobs that gconsole started, and jobs detected on the nodes."""
     views = job_statuses(context.store)
     started = {view.ordered.job for view in views}
-    lines = {own_name(job.job, started): job_line(job) for job in jobs_of(context.store).jobs}
+    steps = step_lengths(context.store)
+    lines = {own_name(job.job, started): job_line(job, steps) for job in jobs_of(context.store).jobs}
     return JobList([_seen(view, lines.pop(view.ordered.job, None)) for view in views]
                     + [_detected(line) for line in lines.values()])  # fmt: skip
 
@@ -99,7 +101,8 @@ async def get_job(context: WebContext, request: OperationRequest[NoParameters]) 
 
 def one_job(context: WebContext, name: str) -> JobResource | None:
     """One job; None if it was neither started nor detected."""
-    line = next((job_line(job) for job in jobs_of(context.store).jobs if is_of_job(job.job, name)), None)
+    steps = step_lengths(context.store)
+    line = next((job_line(job, steps) for job in jobs_of(context.store).jobs if is_of_job(job.job, name)), None)
     view = job_status(context.store, name)
     if view is not None:
         return _seen(view, line)

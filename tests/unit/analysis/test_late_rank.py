@@ -105,9 +105,9 @@ def test_waiting_of_each_rank_is_listed_with_its_interval_and_the_cost_per_step(
     assert "rank 1 in 0% (0–23 %)" in text
     assert text.endswith("500 ms of each step (339–500 ms)"), text
     by_curve = late_text(waits.late, StepLength(6.0, "the RDMA traffic of node1"))
-    assert by_curve.endswith("6,000 ms of each step (4,064–6,000 ms); a step takes 6 s by the RDMA traffic of node1"), (
-        by_curve
-    )
+    assert by_curve.endswith(
+        "6,000 ms of each step (4,064–6,000 ms); a step takes 6.00 s by the RDMA traffic of node1"
+    ), by_curve
 
 
 def test_ranks_sampled_at_one_instant_do_not_count_as_independent():

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from gconsole.analysis.step_clock import Curve, StepClock, period_of_curve
+from gconsole.analysis.step_clock import Curve, StepClock, fine_sampling, period_of_curve
 
 RUNS = 20
 SHOWN_S, READ_S = 300, 5
+#: Seconds of an interval of traffic.
+FINE_S = 0.05
 
 
 def curve(
@@ -188,3 +190,77 @@ def test_values_beyond_all_reason_and_clocks_that_jump_raise_nothing(conserves: 
             shown = np.append(shown, new.astype(np.float32))[-SHOWN_S:]
             clock.read(second, shown)
             assert clock.pulse_age_s is None or clock.pulse_age_s >= 0
+
+
+def fine_curve(
+    step_s: float, until_s: float, *, seed: int, duty: float = 0.3, jitter: float = 0.02
+) -> tuple[Curve, float]:
+    """Bytes of each interval of `FINE_S` of a job that sends at the end of each step; the mean length of its steps."""
+    chance, values = random.Random(seed), np.zeros(int(until_s * 1_000))
+    ends = [chance.random() * step_s]
+    while ends[-1] < until_s:
+        ends.append(ends[-1] + step_s * max(0.3, chance.gauss(1.0, jitter)))
+    for end in ends:
+        values[int(1_000 * max(0.0, end - duty * step_s)) : int(1_000 * end)] = chance.uniform(0.9, 1.1) * 1e6
+    intervals = values.reshape(-1, int(1_000 * FINE_S)).sum(axis=1)
+    return intervals + np.array([chance.uniform(0, 1e4) for _ in intervals]), float(np.diff(ends).mean())
+
+
+def fine_readings(values: Curve) -> Iterator[tuple[int, StepClock]]:
+    """(number of the interval, clock) after each read, every five seconds; some intervals are unknown."""
+    chance, clock = random.Random(len(values)), StepClock(conserves=True, sampling=fine_sampling(FINE_S))
+    values = np.where([chance.random() < 0.01 for _ in values], np.nan, values)
+    for newest in range(99, len(values), 100):
+        kept = values[max(0, newest + 1 - 6_000) : newest + 1]
+        clock.read(newest, np.append(np.full(6_000 - len(kept), np.nan), kept))
+        yield newest, clock
+
+
+@pytest.mark.parametrize("step_s", [0.22, 0.37, 0.5, 0.81, 1.0, 1.7, 2.6])
+@pytest.mark.parametrize("jitter", [0.005, 0.03])
+def test_period_of_short_steps_has_an_error_of_one_percent_at_most(step_s: float, jitter: float) -> None:
+    for seed in range(RUNS):
+        values, mean_s = fine_curve(step_s, 120, seed=seed, jitter=jitter)
+        *_, (_, clock) = fine_readings(values)
+        assert clock.period_s is not None, seed
+        assert clock.period_s == pytest.approx(mean_s, rel=0.01), seed
+
+
+def test_short_steps_that_vary_by_a_fifth_show_no_wrong_period() -> None:
+    for seed in range(RUNS):
+        values, mean_s = fine_curve(0.6, 120, seed=seed, jitter=0.2)
+        *_, (_, clock) = fine_readings(values)
+        assert clock.period_s is None or clock.period_s == pytest.approx(mean_s, rel=0.1), seed
+
+
+@pytest.mark.parametrize("step_s", [0.3, 0.8, 2.0])
+def test_short_steps_that_become_three_times_as_long_are_slow_after_three_minutes(step_s: float) -> None:
+    before, _ = fine_curve(step_s, 420, seed=1)
+    after, _ = fine_curve(3 * step_s, 420, seed=2, duty=0.1)
+    slow = [(newest, clock.slowdown) for newest, clock in fine_readings(np.append(before, after)) if clock.slowdown]
+    assert slow
+    assert 420 + 170 <= slow[0][0] * FINE_S <= 420 + 260
+    assert slow[-1][1] is not None
+    assert slow[-1][1].earlier_s == pytest.approx(step_s, rel=0.02)
+    assert slow[-1][1].step_s == pytest.approx(3 * step_s, rel=0.02)
+
+
+@pytest.mark.parametrize("step_s", [0.3, 0.8, 2.0])
+def test_healthy_job_of_short_steps_is_never_slow(step_s: float) -> None:
+    """Evaluations with other bytes, pauses, and two minutes on a machine that is as busy with something else."""
+    for seed in range(RUNS):
+        parts = [
+            fine_curve(length_s, until_s, seed=seed + number, duty=duty)[0] * share
+            for number, (length_s, until_s, duty, share) in enumerate([
+                (step_s, 420, 0.3, 1.0), (2.5 * step_s, 240, 0.3, 0.05), (step_s, 240, 0.3, 1.0), (1.0, 60, 0.0, 0.0),
+                (2.5 * step_s, 120, 0.12, 1.0), (step_s, 240, 0.3, 1.0), (3 * step_s, 240, 0.3, 2.0),
+            ])
+        ]  # fmt: skip
+        assert not [newest for newest, clock in fine_readings(np.concatenate(parts)) if clock.slowdown], seed
+
+
+def test_age_of_the_newest_pulse_of_short_steps_is_of_their_intervals() -> None:
+    values, _ = fine_curve(0.4, 180, seed=1)
+    clocks = [(newest, clock.pulse_age_s) for newest, clock in fine_readings(np.append(values, np.full(600, 100.0)))]
+    assert max(age_s for newest, age_s in clocks if 2_400 < newest < 3_600 and age_s is not None) <= 0.5
+    assert clocks[-1][1] == pytest.approx(30.0, abs=0.6)

@@ -127,7 +127,9 @@ def _job_lines(job: JobSummary, width: int, whole: bool) -> list[Line]:
     title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
     bar = share_bar(job, max(_LEAST_BAR, min(_BAR_CELLS, room - width_of(title))))
     lines = [Line((Span(title, "strong"), Span("  "), count, Span("  "), *bar), job.job)]
-    if job.step is not None:  # first: whether the job progresses counts most where there is little room
+    if (
+        job.step is not None or job.step_length is not None
+    ):  # first: whether the job progresses counts most where there is little room
         lines.append(Line(cut((Span("  "), *_step_spans(job)), width), job.job))
     lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
     for reason, ranks in job.missing[:MOST_REASONS]:
@@ -168,7 +170,13 @@ def _wrapped(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:
 
 
 def _step_spans(job: JobSummary) -> list[Span]:
-    spans = [Span("step ", "muted"), Span(format.count(job.step)), Span(" (median)", "muted")]
+    spans: list[Span] = []
+    if job.step is not None:
+        spans = [Span("step ", "muted"), Span(format.count(job.step)), Span(" (median)", "muted")]
+    if job.step_length is not None:
+        source = f" by {job.step_length.curve}" if job.step_length.curve else ""
+        gap = [Span("   ")] if spans else []
+        spans += [*gap, Span(format.step_time(job.step_length.seconds)), Span(f" a step{source}", "muted")]
     for step, ranks in job.steps[:3]:
         spans += [Span("   at ", "muted"), Span(format.count(step)), Span(f": {ranks}", "muted")]
     return spans
