@@ -44,7 +44,8 @@ def _silent(jobs: JobViews) -> Candidate | None:
         return _of_exit(ended, jobs)
     if len(silent) == 1 and len(affected) >= 1 and len(affected) == len(jobs.ranks) - 1:
         view = silent[0]
-        if view.has_output or view.exit_code is not None:
+        is_last = jobs.absent == 0 or (view.rank is None and jobs.absent == 1)  # else it may be any absent one
+        if is_last and (view.has_output or view.exit_code is not None):
             return _of_quiet(view, affected)
     return None
 

@@ -54,6 +54,7 @@ class JobViews(msgspec.Struct):
     loose: list[CrashFailure]  # failures of which the rank is unknown
     exits: list[ExitReport]
     events: list[OutsideEvent]
+    absent: int = 0  # ranks of which nothing is known
     is_teed: bool = False  # torchrun copied the outputs of ranks together: their order is not that of the failures
 
 
@@ -92,7 +93,8 @@ class _Builder:
         ranks = sorted(self.views.values(), key=lambda view: (view.rank is None, view.rank or 0))
         for view in ranks:
             choose(view)
-        return JobViews(ranks, self.loose, self.exits, self.events, self.is_teed)
+        absent = max(0, (self.evidence.world_size or 0) - sum(view.rank is not None for view in ranks))
+        return JobViews(ranks, self.loose, self.exits, self.events, absent, self.is_teed)
 
     def _shared_paths(self) -> dict[tuple[str | None, str], RankOutput]:
         """Files to which several ranks of a node write."""

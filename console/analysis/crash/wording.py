@@ -134,9 +134,8 @@ def _evidence(
     for reason, views in reasons.items():
         if reason or len(missing) < len(jobs.ranks):
             yield f"no output of {ranks_text(views)}{f': {reason}' if reason else ''}"
-    absent = (evidence.world_size or 0) - len([view for view in jobs.ranks if view.rank is not None])
-    if absent > 0:
-        yield f"no data on {plural(absent, 'rank')} of {evidence.world_size}"
+    if jobs.absent:
+        yield f"no data on {plural(jobs.absent, 'rank')} of {evidence.world_size}"
 
 
 def _failure_evidence(candidate: Candidate, jobs: JobViews) -> Iterator[str]:

@@ -205,6 +205,18 @@ def test_missing_output_is_not_taken_for_silence() -> None:
     assert "no output of rank 2 on n1" in verdict.evidence
 
 
+def test_silent_rank_is_not_named_while_nothing_is_known_of_others() -> None:
+    quiet = RankEnd(None, node="n1", pid=900, exit_code=None, outputs=(RankOutput("stderr", "step 1\n", "/logs/900"),))
+    evidence = CrashEvidence("job", 0, 4, (end(2, exit_code=-15), end(3, exit_code=-15), quiet))
+    verdict = diagnose_crash(evidence)
+    assert verdict is not None
+    assert (verdict.kind, verdict.culprits) == ("unknown", ())
+    assert "no data on 2 ranks of 4" in verdict.evidence
+    whole = diagnose_crash(msgspec.structs.replace(evidence, world_size=3))
+    assert whole is not None
+    assert [culprit.node for culprit in whole.culprits] == ["n1"], "it can only be the third one"
+
+
 def test_attempts_that_fail_alike_or_not_are_listed() -> None:
     def attempt(number: int, text: str, *earlier: CrashVerdict) -> CrashVerdict:
         ends = (end(0), end(1, text))
