@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Longest job name, in characters.
 LONGEST = 128
+#: Where the ranks of a job meet.
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def job_key(env: "dict[str, str]", claim: "Claim", uid: "int | None", machine: "Callable[[], str]") -> str:
@@ -99,7 +101,7 @@ def _run_id(env: "dict[str, str]") -> "str | None":
 def _master(env: "dict[str, str]") -> "str | None":
     """`address:port` of the rendezvous, or None."""
     for address, port in (
-        ("MASTER_ADDR", "MASTER_PORT"),
+        RENDEZVOUS,
         ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
     ):
         if env.get(address):

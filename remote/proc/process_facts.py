@@ -3,7 +3,7 @@
 import os
 
 from .environ import LiveEnviron
-from .job_id import job_key, restart_family
+from .job_id import RENDEZVOUS, job_key, restart_family
 from .process_reader import Request
 from .procfs import GONE
 from .programs import COMMUNICATION_THREADS, NATIVE, STARTS_PYTHON, is_python_guess, is_python_name, launcher_of
@@ -226,11 +226,15 @@ class ProcessExaminer(object):
         if entry.launcher:
             return
         then, now = claim_of(facts.at_exec, "environ"), claim_of(facts.env, "environ (live)")
+        env = facts.env
         if now is not None and then is not None and _numbers(now) == _numbers(then):
             now.source = "environ"
+        if now is not None and then is not None and (now.rank, now.world_size) == (then.rank, then.world_size):
+            # a rank that meets elsewhere, as for a second group, is still one of the job that its launcher started
+            env = dict(env, **{name: facts.at_exec[name] for name in RENDEZVOUS if name in facts.at_exec})
         facts.claim = now or claim_of_argv(facts.argv, facts.env) or self.spawned.get(entry.key)
         if facts.claim is not None:
-            facts.job = job_key(facts.env, facts.claim, facts.uid, lambda: self.machine(entry.pid))
+            facts.job = job_key(env, facts.claim, facts.uid, lambda: self.machine(entry.pid))
             facts.run = restart_family(facts.env, facts.uid)
 
     def _check_threads(self, entry: "ProcessEntry") -> bool:

@@ -153,6 +153,17 @@ def test_rank_that_unsets_its_variable_is_withdrawn(job):
     assert [rank.status for rank in by_kind(sampler.tick(102.0))["rank"]] == ["withdrawn"]
 
 
+def test_rank_that_meets_at_another_port_remains_one_of_the_job_that_its_launcher_started(job):
+    begin = RANK | {"RANK": "0", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    elsewhere = "import os\nos.environ['MASTER_PORT'] = '29701'\nos.environ['LOCAL_RANK'] = '0'"
+    changed, kept = job.python(elsewhere, env=begin), job.python("", env={**begin, "RANK": "1"})
+
+    seen = job.see()
+
+    assert set(ranks_of(seen)) == {changed.pid, kept.pid}
+    assert {rank.job.partition("~")[0] for rank in seen["rank"]} == {"10.0.0.1:29500"}
+
+
 def test_forked_workers_of_a_rank_are_its_children(job):
     fork = "import os\nfor _ in range(3):\n    if os.fork() == 0: break\n"
     process = job.python(fork, env={**RANK, "RANK": "0"}, ready=4)
