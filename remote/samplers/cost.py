@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Seconds over which the CPU budget is evaluated; the first window, which includes start-up, is not.
 WINDOW_S = 10.0
+#: Share of the budget below which the cost must stay with half the interval, where that is halved.
+RECOVERY = 0.85
 #: Upper limit of the interval, in multiples of the configured one.
 MAX_SLOWDOWN = 8
 
@@ -102,7 +104,10 @@ class CostSampler(Sampler):
             return int(f.read().split()[1]) * self._page
 
     def _adjust_interval(self, now: float, used: float) -> None:
-        """Double the interval while over budget; halve it when below a third of it."""
+        """Double the interval while over budget; halve it where the cost would stay clearly below that.
+
+        What light stack samples cost does not depend on the interval, and they keep to a share of their own.
+        """
         if self._window is None:
             self._window = (now, used)
             return
@@ -124,5 +129,9 @@ class CostSampler(Sampler):
                 % (pct, budget, interval * 2),
                 "raise [agent] cpu_budget_pct or sample_interval_ms",
             )
-        elif pct < budget / 3.0 and interval > self.context.configured_s:
+        elif 2.0 * pct - self._fixed_pct(pct) < RECOVERY * budget and interval > self.context.configured_s:
             self.context.interval_s = max(self.context.configured_s, interval / 2)
+
+    def _fixed_pct(self, pct: float) -> float:
+        """The part of the cost that does not change with the interval."""
+        return min(pct, self.context.shared.get("watch_cpu_pct") or 0.0)

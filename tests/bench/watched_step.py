@@ -1,7 +1,8 @@
 """Step time of a running torch job, watched against unwatched, interleaved.
 
-Windows in which the job is watched with its default settings, light stack samples among them, and windows without any
-agent on its node follow each other in the order ABBA, so that a drift of the machine cancels within each block.
+Windows in which the job is watched with its default settings, light stack samples and the traffic of a rank among them,
+and windows without any agent on its node follow each other in the order ABBA, so that a drift of the machine cancels
+within each block.
 """
 
 from __future__ import annotations
@@ -67,8 +68,11 @@ async def _windows(target: Path, blocks: int, window_s: float) -> tuple[list[Win
         async with started_fleet(target) as watch:
             await watch.sampled()
             await watch.until(lambda: len(watch.store.ranks) == 2)
+            key, _ = min(watch.store.ranks.items(), key=lambda item: item[1].rank.rank)
+            watch.fleet.measure_traffic({key[0]: (key[1:],)})  # as the console orders it of one rank of each job
             windows.append(await window(True, window_s))
             windows.append(await window(True, window_s))
+            assert watch.store.traffic.get(key) is not None
             places += sum(now.places for now in watch.store.ranks.values())
         windows.append(await window(False, window_s))
     return windows, places

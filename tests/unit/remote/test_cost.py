@@ -64,6 +64,21 @@ def test_slowdown_is_capped_and_reversed_when_the_cost_falls(watched):
     assert watched.use(0.1, seconds=300) == 1.0
 
 
+def test_slowdown_ends_although_stack_samples_cost_the_same_at_every_interval(watched):
+    """As on a busy node that had been captured: 0.6 % for light stack samples, 0.3 to 0.5 % for the rest."""
+    assert watched.use(50, seconds=300) == cost.MAX_SLOWDOWN
+    watched.context.shared["watch_cpu_pct"] = 0.6
+    assert watched.use(0.9, seconds=66) <= 4.0
+    assert watched.use(1.1, seconds=60) == 1.0
+    assert watched.use(1.9, seconds=60) == 1.0
+
+
+def test_slowdown_lasts_while_half_the_interval_would_cost_too_much(watched):
+    assert watched.use(5, seconds=21) == 2.0
+    assert watched.use(1.2, seconds=120) == 2.0
+    assert len(watched.agent.logged) == 1
+
+
 def test_failures_that_could_not_be_logged_are_reported_once(watched):
     watched.agent.unreported = 3
     watched.use(0.1, seconds=2)
