@@ -193,6 +193,8 @@ class Agent(object):
 
             self._traffic = SamplerThread(TrafficSampler(self.context), self)
             self._started.append(self._traffic)
+            with self._lock:
+                self.threads = self.threads + [self._traffic]
             self._traffic.start()
 
     def describe(self) -> "Fields":
@@ -342,8 +344,10 @@ class Agent(object):
         fields = node_fields(self)
         self.context.boot_id = fields["boot_id"]
         self.outbox.post([("node", fields)])
-        self.threads = [SamplerThread(sampler, self) for sampler in samplers]
-        first, others = self.threads[0], self.threads[1:]
+        threads = [SamplerThread(sampler, self) for sampler in samplers]
+        with self._lock:
+            self.threads = threads + self.threads  # that of traffic may have been ordered before
+        first, others = threads[0], threads[1:]
         first.start()
         if others and not self._is_for_jobs:
             first.ready.wait(1.0)  # the first `host` record has the count of unreadable processes
@@ -351,7 +355,7 @@ class Agent(object):
             thread.start()
         cost = SamplerThread(CostSampler(self.context, self), self)
         cost.start()
-        self._started += self.threads + [cost]
+        self._started += threads + [cost]
 
     def wake_sampler(self, name: str) -> None:
         """Have the samplers of that name, one or none, tick now."""

@@ -33,7 +33,7 @@ SPARE_S = 0.06
 MOST_RANKS = 8
 #: Connections of one rank that are read.
 CONNECTIONS = 2
-#: Seconds until the next look for what moves, doubled each time, and for which what was chosen may move nothing.
+#: Seconds until what moves is selected again, doubled each time, and for which what was chosen may move nothing.
 SELECT_S, LONGEST_SELECT_S, QUIET_S = 2.0, 60.0, 20.0
 #: Bytes that something has moved at least between two selections.
 LEAST_BYTES = 4096
@@ -198,13 +198,14 @@ class Meter(object):
 
     def read(self) -> None:
         """Read the counters once."""
-        assert self._total is not None
+        if self._total is None:
+            return
         try:
             total = self._total()
         except (OSError, ValueError):
             total = None
         if total is None:
-            self._moved_at = 0.0  # another one is selected at the next tick
+            self.close()  # another one is selected at the next tick
             return
         if total != self._last:
             self._last, self._moved_at = total, time.monotonic()

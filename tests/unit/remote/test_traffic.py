@@ -18,28 +18,35 @@ from gconsole_remote.samplers import traffic
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.traffic import Intervals, TrafficSampler
 
-#: A program that exchanges data over the loopback interface: a step of so many seconds, bytes of one.
+#: A program that exchanges data over the loopback interface: seconds of a step, its bytes, seconds until it reconnects.
 STEPS = """
 import socket, sys, threading, time
-step_s, size = float(sys.argv[1]), int(sys.argv[2])
+step_s, size, again_s = float(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 server = socket.create_server(("127.0.0.1", 0))
-a = socket.create_connection(server.getsockname()); b, _ = server.accept()
-def receive():
-    while b.recv(65536):
+def receive(connection):
+    while connection.recv(65536):
         pass
-threading.Thread(target=receive, daemon=True).start()
+    connection.close()
+def connected():
+    a = socket.create_connection(server.getsockname())
+    threading.Thread(target=receive, args=server.accept()[:1], daemon=True).start()
+    return a
+a = connected()
 print("ready", flush=True)
-due = time.monotonic()
+due = began = time.monotonic()
 while True:
     due += step_s
     time.sleep(max(0.0, due - time.monotonic()))
+    if due - began > again_s:
+        a.close()
+        a, began = connected(), due + 1e9
     a.sendall(bytes(size))
 """
 
 
 @contextmanager
-def running(step_s, size, *before):
-    argv = [*before, sys.executable, "-c", STEPS, str(step_s), str(size)]
+def running(step_s, size, *before, again_s=1e9):
+    argv = [*before, sys.executable, "-c", STEPS, str(step_s), str(size), str(again_s)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "ready\n"
@@ -151,17 +158,17 @@ def test_nothing_is_read_while_the_agent_exceeds_its_budget():
     assert not made._meters
 
 
-def test_rank_whose_connections_end_is_read_by_its_next_ones(monkeypatch):
-    monkeypatch.setattr(traffic, "SELECT_S", 0.5)
-    with running(0.2, 200_000) as first, running(0.2, 300_000) as second:
-        made = sampler(rank_of(first))
-        assert read(made, 3)
-        meter = made._meters[(first, rank_of(first).start_ticks)]
-        meter._total, meter._pid = lambda: None, second  # as where all connections have ended, and others were made
-        meter._select_due = 0.0
-        records = read(made, 4)
-    assert records
-    assert np.nanmean(curve_of(records)) * 1e3 / records[0]["every_ms"] == pytest.approx(5 * 2 * 300_000, rel=0.3)
+def test_rank_whose_connections_end_is_read_by_its_next_ones():
+    with running(0.2, 200_000, again_s=4.0) as pid:
+        made = sampler(rank_of(pid))
+        records = read(made, 10)
+        made.stop()
+    values, every_s = curve_of(records), records[0]["every_ms"] / 1e3
+    pause = np.flatnonzero(np.isnan(values))
+    assert len(pause) > 1 / every_s, "until the next ones were selected"
+    for part in (values[: pause[0]], values[pause[-1] + 1 :]):
+        assert len(part) >= 1 / every_s
+        assert part.mean() / every_s == pytest.approx(5 * 2 * 200_000, rel=0.4)
 
 
 def test_intervals_are_longer_where_they_cost_too_much(monkeypatch):
