@@ -33,6 +33,11 @@ LONGEST_WINDOW_S: Final = 300
 LEAST_SCORE: Final = 0.6
 #: Multiples of the period score alike: the shortest that scores this share of the best one is taken.
 AMONG_BEST: Final = 0.8
+#: Steps drift apart, so that the autocorrelation at the multiples of their period falls. Where it rises again by this
+#: much, to this share of that at the period, that is of a part of a step, such as a micro-batch or a layer.
+RISE, AGAIN = 0.25, 0.8
+#: Share of the length of a pattern below which periods are of its parts.
+WHOLE: Final = 0.75
 #: Share of the mean that the standard deviation has at least, of power and of traffic. Traffic pauses while a step
 #: computes; with less contrast steps are shorter than a sample, whose sums repeat with another period.
 LEAST_CONTRAST: Final = 0.1
@@ -106,11 +111,16 @@ def period_of_curve(values: Curve, least_contrast: float = WORK_CONTRAST) -> Per
     troughs = np.add.reduceat(np.interp(halves, lags, correlation), starts) / counts
     is_first = np.interp(periods, lags, correlation) >= STILL_PERIODIC  # half of a period has peaks, too, not this one
     scores = np.where(is_first, peaks - troughs, 0.0)
-    if scores.max() < LEAST_SCORE:
-        return None
-    best = int(np.argmax(scores >= AMONG_BEST * scores.max()))
-    while best + 1 < len(scores) and scores[best + 1] >= scores[best]:
-        best += 1
+    while True:
+        if scores.max() < LEAST_SCORE:
+            return None
+        best = int(np.argmax(scores >= AMONG_BEST * scores.max()))
+        while best + 1 < len(scores) and scores[best + 1] >= scores[best]:
+            best += 1
+        whole = _whole(correlation, float(periods[best]))
+        if whole is None:
+            break
+        scores[periods < WHOLE * whole] = 0.0  # of parts of this one
     length = _refined(correlation, float(periods[best]))
     length = _by_bursts(values, length) or length
     return Period(length, float(scores[best])) if length >= LEAST_PERIOD else None
@@ -159,6 +169,8 @@ def _refined(correlation: NDArray[np.float64], period: float) -> float:
     length = period * PARTS
     for number in range(1, int((len(correlation) - 2) / length) + 1):
         first = round((number - 0.25) * length)
+        if first >= len(correlation):
+            break  # the period has grown
         peak = first + int(np.argmax(correlation[first : round((number + 0.25) * length) + 1]))
         if peak + 1 >= len(correlation) or correlation[peak] < STILL_PERIODIC:
             break
@@ -167,6 +179,20 @@ def _refined(correlation: NDArray[np.float64], period: float) -> float:
         offset = 0.5 * (before - after) / bend if bend < 0 else 0.0
         length = float((peak + min(0.5, max(-0.5, offset))) / number)
     return length / PARTS
+
+
+def _whole(correlation: NDArray[np.float64], period: float) -> float | None:
+    """The lag at which a pattern repeats of which this period is a part; None where it is whole."""
+    length = period * PARTS
+    peaks = [
+        float(correlation[round((number - 0.25) * length) : round((number + 0.25) * length) + 1].max())
+        for number in range(1, int((len(correlation) - 1) / length - 0.25) + 1)
+    ]
+    if not peaks:
+        return None
+    rises = np.array(peaks) - np.minimum.accumulate(peaks)
+    later = np.flatnonzero((rises >= RISE) & (np.array(peaks) >= AGAIN * peaks[0]))
+    return period * float(1 + later[np.argmax(np.array(peaks)[later])]) if len(later) else None
 
 
 def _by_bursts(values: Curve, period: float) -> float | None:

@@ -38,6 +38,8 @@ DIGESTS: Final = 12
 MOST_SPAN: Final = 0.5
 #: Seconds for which the traffic of a rank is searched for steps, and for which it is not after that.
 TRY_S, REST_S = 300, 1500
+#: A period that is so many times shorter than another one is of a part of a step.
+PART: Final = 1.5
 #: ns without traffic of a rank, as from an agent beyond its budget, after which nothing is known of its steps.
 FRESH_NS: Final = 10_000_000_000
 #: Bytes a second, by the connections of a rank, from which it exchanges data.
@@ -173,7 +175,17 @@ class TrafficClock:
     @property
     def slowdown(self) -> Slowdown | None:
         """How much slower the steps have become; None where they are not lastingly slower."""
-        return next((clock.slowdown for clock in self._clocks if clock.period_s is not None), None)
+        clock = self._clock
+        return clock.slowdown if clock is not None else None
+
+    @property
+    def _clock(self) -> StepClock | None:
+        """The clock of whole steps: of seconds, where these have a longer period than what the intervals show."""
+        steady = [(clock.period_s, clock) for clock in self._clocks if clock.period_s is not None]
+        if not steady:
+            return None
+        (first_s, first), (longest_s, longest) = steady[0], steady[-1]
+        return longest if longest_s >= PART * first_s else first
 
     def is_wanted(self, now_s: int) -> bool:
         """Whether the node is to send the traffic: always once steps show in it, else for some minutes now and then."""
@@ -194,7 +206,7 @@ class TrafficClock:
         fine, by_second = self._clocks
         fine.read(curve.newest, values)
         by_second.read(*curve.seconds())
-        self.pulse = next((pulse for clock in self._clocks if (pulse := self._pulse(clock)) is not None), None)
+        self.pulse = self._pulse(self._clock)
         self.is_found = self.is_found or self.pulse is not None
 
     def _follow(self, curve: TrafficCurve) -> None:
@@ -205,10 +217,10 @@ class TrafficClock:
             sampling = fine_sampling(curve.every_ms / 1e3)
             self._clocks = (StepClock(conserves=True, sampling=sampling), StepClock(conserves=True))
 
-    def _pulse(self, clock: StepClock) -> Pulse | None:
-        period_s, age_s = clock.period_s, clock.pulse_age_s
-        if period_s is None or age_s is None:
+    def _pulse(self, clock: StepClock | None) -> Pulse | None:
+        if clock is None or clock.period_s is None or clock.pulse_age_s is None:
             return None
+        period_s, age_s = clock.period_s, clock.pulse_age_s
         return Pulse("traffic", self.curve, self.key[0], period_s, age_s, clock.longest_pause_s, self.evidence)
 
 

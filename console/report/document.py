@@ -252,8 +252,8 @@ def _head(report: Report) -> str:
 def _step_words(job: JobLine) -> str:
     if job.step_s is None:
         return ""
-    source = "" if job.step_source == WATCHED_STEP else f" by {job.step_source}"
-    return f"  {step_time(job.step_s)} a step{source}"
+    time = step_time(job.step_s)
+    return f"  {time} a step" if job.step_source == WATCHED_STEP else f"  {job.step_source} repeats every {time}"
 
 
 def _job_lines(report: Report) -> list[str]:

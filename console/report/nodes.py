@@ -213,7 +213,7 @@ class JobLine(msgspec.Struct):
     ranks_found: list[int]
     ranks_missing: list[MissingRankLine]
     conflicts: list[str]
-    step_s: float | None  # how long a step takes; None where it is unknown
+    step_s: float | None  # how long a step takes, or a part of it if traffic shows it; None where it is unknown
     step_source: str | None  # what shows it: "watched step", "the traffic of rank 0"
 
 

@@ -312,7 +312,7 @@ class TestJobs:
             "llama", 2, 2, counts={"progressing": 2}, step_length=StepLength(0.3694, "the traffic of rank 0")
         )
         output = text(job_lines(JobsSummary((job,)), True, 76))
-        assert "  369 ms a step by the traffic of rank 0" in output
+        assert "  the traffic of rank 0 repeats every 369 ms" in output
         watched = replace(job, step=18_204, steps=((18_204, 2),), step_length=StepLength(12.44))
         output = text(job_lines(JobsSummary((watched,)), True, 76))
         assert "  step 18,204 (median)   12.4 s a step   at 18,204: 2" in output

@@ -264,3 +264,22 @@ def test_age_of_the_newest_pulse_of_short_steps_is_of_their_intervals() -> None:
     clocks = [(newest, clock.pulse_age_s) for newest, clock in fine_readings(np.append(values, np.full(600, 100.0)))]
     assert max(age_s for newest, age_s in clocks if 2_400 < newest < 3_600 and age_s is not None) <= 0.5
     assert clocks[-1][1] == pytest.approx(30.0, abs=0.6)
+
+
+@pytest.mark.parametrize(("gap", "least"), [(0.2, 10), (0.35, 5)])
+def test_parts_of_a_step_are_no_period(gap: float, least: int) -> None:
+    """Four micro-batches exchange data, then an optimizer runs: the period is that of all, or none."""
+    seen = 0
+    for seed in range(RUNS):
+        chance, values, at_s = random.Random(seed), np.zeros(30_000), 0.0
+        while at_s < 30.0:
+            step_s = 2.0 * chance.gauss(1.0, 0.02)
+            part_s = step_s * (1.0 - gap) / 4
+            for number in range(1, 5):
+                end_s = at_s + number * part_s
+                values[int(1_000 * (end_s - 0.4 * part_s)) : int(1_000 * end_s)] = chance.uniform(0.9, 1.1)
+            at_s += step_s
+        period = period_of_curve(values.reshape(-1, int(1_000 * FINE_S)).sum(axis=1))
+        assert period is None or period.length * FINE_S == pytest.approx(2.0, rel=0.03), seed
+        seen += period is not None
+    assert seen >= least

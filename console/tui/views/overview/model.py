@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ....analysis.finding import name_of
+from ....analysis.late_rank import StepLength
 from ....present.spans import (
     BY_WEIGHT,
     GLYPHS,
@@ -127,10 +128,8 @@ def _job_lines(job: JobSummary, width: int, whole: bool) -> list[Line]:
     title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
     bar = share_bar(job, max(_LEAST_BAR, min(_BAR_CELLS, room - width_of(title))))
     lines = [Line((Span(title, "strong"), Span("  "), count, Span("  "), *bar), job.job)]
-    if (
-        job.step is not None or job.step_length is not None
-    ):  # first: whether the job progresses counts most where there is little room
-        lines.append(Line(cut((Span("  "), *_step_spans(job)), width), job.job))
+    if spans := _step_spans(job):  # first: whether the job progresses counts most where there is little room
+        lines.append(Line(cut((Span("  "), *spans), width), job.job))
     lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
     for reason, ranks in job.missing[:MOST_REASONS]:
         head = (Span("  "), glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"))
@@ -174,12 +173,16 @@ def _step_spans(job: JobSummary) -> list[Span]:
     if job.step is not None:
         spans = [Span("step ", "muted"), Span(format.count(job.step)), Span(" (median)", "muted")]
     if job.step_length is not None:
-        source = f" by {job.step_length.curve}" if job.step_length.curve else ""
-        gap = [Span("   ")] if spans else []
-        spans += [*gap, Span(format.step_time(job.step_length.seconds)), Span(f" a step{source}", "muted")]
+        spans += [Span("   ")] if spans else []
+        spans += _length_spans(job.step_length)
     for step, ranks in job.steps[:3]:
         spans += [Span("   at ", "muted"), Span(format.count(step)), Span(f": {ranks}", "muted")]
     return spans
+
+
+def _length_spans(length: StepLength) -> list[Span]:
+    time = Span(format.step_time(length.seconds))
+    return [Span(f"{length.curve} repeats every ", "muted"), time] if length.curve else [time, Span(" a step", "muted")]
 
 
 def share_bar(job: JobSummary, cells: int) -> list[Span]:
