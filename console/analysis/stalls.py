@@ -65,6 +65,7 @@ class Suspicion(msgspec.Struct, frozen=True):
     late: int | None = None  # the rank that the others wait for in each step, where one stands out
     measured: str = ""  # how often they wait for it, with error bars
     is_data: bool = False  # it waits for its data meanwhile
+    waits_every_s: float = 0.0  # about as often they have waited for it lately
     evidence: tuple[str, ...] = ()  # fields of records that show it; (): those of watched steps or main threads
 
 

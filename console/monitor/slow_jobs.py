@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Final
 
 import msgspec
 
 from ..analysis.finding import FindingDraft
-from ..analysis.late_rank import JobWaits, LateRank, PlaceSample, StepLength, late_rank, late_text, waits_of
+from ..analysis.hang.job_view import HELD, JobView
+from ..analysis.hang.rank_state import WAITING, RankState
+from ..analysis.hang.wording import place
+from ..analysis.late_rank import (
+    LEAST_WAITS,
+    JobWaits,
+    LateRank,
+    PlaceSample,
+    StepLength,
+    late_rank,
+    late_text,
+    waits_of,
+)
 from ..analysis.pace import Pace, Slowdown
 from ..analysis.stalls import JobKey, Suspicion
 from ..core.store import ProcessKey, Store
@@ -18,6 +31,9 @@ from ..text.format import seconds, step_time
 from .job_clocks import CurveClock, TrafficClock
 from .rank_signs import signs_of
 from .step_length import MOST_STEPS, step_length
+
+#: Captures of different steps in which all others wait for a rank, until it is named where one step fills a capture.
+LEAST_CAPTURES: Final = 3
 
 
 class _Job(msgspec.Struct):
@@ -95,7 +111,7 @@ def _late(job: JobKey, late: LateRank, step: StepLength | None) -> Suspicion:
     text = f"the others wait for rank {late.rank} for {seconds(late.since_s)}, while steps advance"
     return Suspicion(
         job, late.since_s, (), text, is_slow=True, late=late.rank, measured=late_text(late, step),
-        is_data=late.cls == "dataloader",
+        is_data=late.cls == "dataloader", waits_every_s=late.since_s / LEAST_WAITS,
     )  # fmt: skip
 
 
@@ -118,45 +134,106 @@ def _slower_by_clock(job: JobKey, clock: CurveClock | TrafficClock | None) -> Su
     return Suspicion(job, slow.since_s, (), text, is_slow=True, evidence=clock.evidence)
 
 
-def _bound_by_data(suspicion: Suspicion, verdict: FindingDraft) -> FindingDraft:
+class LateCaptures(msgspec.Struct):
+    """The captures of one job, in different steps, in which all others waited for the same rank.
+
+    The stacks of some seconds show one step of a job whose steps take longer; a straggler only shows over several.
+    """
+
+    rank: int | None = None
+    count: int = 0
+    newest_s: float = 0.0  # when the newest was made, on the clock of the node of that rank
+
+    def add(self, suspicion: Suspicion, view: JobView) -> RankState | None:
+        """Count a capture; the state of the late rank once enough of them show it, or None.
+
+        Captures of one wait count once. One in which no rank is alone does not count and contradicts nothing: the
+        others may be computing as well.
+        """
+        working = _waited_for(view)
+        if self.rank != suspicion.late or (working is not None and working.rank != suspicion.late):
+            self.rank, self.count = suspicion.late, 0
+        if working is not None and working.rank == suspicion.late:
+            captured_s = working.last.t / 1e9
+            if self.count == 0 or _is_another_wait(suspicion, view, captured_s - self.newest_s):
+                self.count, self.newest_s = self.count + 1, captured_s
+        if self.count < LEAST_CAPTURES or suspicion.waits_every_s < view.evidence.min_frozen_s:
+            return None
+        return next((state for state in view.states if state.rank == suspicion.late), None)
+
+
+def _waited_for(view: JobView) -> RankState | None:
+    """The only rank that does not wait for others, while it works; None without one."""
+    working = [state for state in view.states if state.cls not in WAITING]
+    is_whole = len(view.states) > 1 and not view.not_found and not view.dead
+    if not is_whole or len(working) != 1 or working[0] not in view.behind or working[0].cls in HELD:
+        return None
+    return working[0]
+
+
+def _is_another_wait(suspicion: Suspicion, view: JobView, apart_s: float) -> bool:
+    """Whether the others have woken since a capture `apart_s` before, and a step takes less."""
+    slept_s = max(state.frozen_s for state in view.states if state.rank != suspicion.late)
+    return slept_s < apart_s and suspicion.waits_every_s < apart_s
+
+
+def _bound_by_data(suspicion: Suspicion, evidence: tuple[str, ...]) -> FindingDraft:
     """The finding of a job whose steps wait for data: without a name, because any rank may be the last for long.
 
     Data loaders read ahead. A rank that has fallen behind by chance has no batch in store, and the others wait in every
     step, until another one has fallen behind.
     """
-    evidence = f"place.frames: {suspicion.measured}"
     return FindingDraft(
         id="slow", severity="warning", confidence="likely", culprits=(), job=suspicion.job[0],
         text=f"{suspicion.job[0]}: steps wait for data loading, at present that of rank {suspicion.late}. "
         f"{suspicion.measured}.",
-        evidence=(*verdict.evidence, evidence),
+        evidence=evidence,
     )  # fmt: skip
 
 
-def slow_findings(suspicion: Suspicion, verdict: FindingDraft | None) -> tuple[FindingDraft, ...] | None:
+def _seen_late(suspicion: Suspicion, state: RankState) -> FindingDraft:
+    """The finding of a rank for which the others waited in several captures."""
+    where = place(state.site)
+    text = (
+        f"rank {state.rank} is slower than the others: in {LEAST_CAPTURES} captures of different steps, all others "
+        f"waited while it worked, at last in {state.cls}{' in ' + where if where else ''}."
+    )
+    return FindingDraft(
+        id="straggler", severity="warning", confidence="likely", culprits=(f"rank {state.rank}",),
+        text=f"{suspicion.job[0]}: {text}", evidence=("stack.frames",), job=suspicion.job[0],
+    )  # fmt: skip
+
+
+def slow_findings(
+    suspicion: Suspicion, verdict: FindingDraft | None, seen: RankState | None
+) -> tuple[FindingDraft, ...] | None:
     """The findings of a slow job in place of that of the verdict on its capture; None: that of the verdict.
 
-    A rank is named only if the verdict names it as a straggler, and the samples before name no other one. What these
-    measured is part of the finding, which is `likely` at most.
+    A rank is named only if the verdict names it as a straggler, or several captures show that all others wait for it
+    (`seen`), and the samples before name no other one. What these measured is part of the finding, which is `likely`
+    at most.
     """
     if verdict is not None and verdict.id == "straggler":
         if suspicion.late is None:
             return None
         if verdict.culprits != (f"rank {suspicion.late}",):
             return ()
-        if suspicion.is_data:
-            return (_bound_by_data(suspicion, verdict),)
-        trust: Confidence = "likely" if verdict.confidence == "certain" else verdict.confidence
-        text = f"{verdict.text} {suspicion.measured}."
-        evidence = (*verdict.evidence, f"place.frames: {suspicion.measured}")
-        return (msgspec.structs.replace(verdict, confidence=trust, text=text, evidence=evidence),)
-    if suspicion.late is not None:
+    elif suspicion.late is None:
+        return (
+            FindingDraft(
+                id="slow", severity="warning", confidence="likely", culprits=(),
+                text=f"{suspicion.job[0]}: {suspicion.text}. No rank is consistently late.",
+                evidence=suspicion.evidence or ("rank_stat.step",),
+                job=suspicion.job[0],
+            ),
+        )  # fmt: skip
+    elif seen is None:
         return ()
-    return (
-        FindingDraft(
-            id="slow", severity="warning", confidence="likely", culprits=(),
-            text=f"{suspicion.job[0]}: {suspicion.text}. No rank is consistently late.",
-            evidence=suspicion.evidence or ("rank_stat.step",),
-            job=suspicion.job[0],
-        ),
-    )  # fmt: skip
+    else:
+        verdict = _seen_late(suspicion, seen)
+    evidence = (*verdict.evidence, f"place.frames: {suspicion.measured}")
+    if suspicion.is_data:
+        return (_bound_by_data(suspicion, evidence),)
+    trust: Confidence = "likely" if verdict.confidence == "certain" else verdict.confidence
+    text = f"{verdict.text} {suspicion.measured}."
+    return (msgspec.structs.replace(verdict, confidence=trust, text=text, evidence=evidence),)

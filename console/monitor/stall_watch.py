@@ -25,7 +25,7 @@ from .coverage import is_settled
 from .hang import evaluation, verdict_finding
 from .job_clocks import JobClocks
 from .rank_signs import current_place, quiet_s, signs_of
-from .slow_jobs import SlowJobs, slow_findings
+from .slow_jobs import LateCaptures, SlowJobs, slow_findings
 
 #: Seconds between two evaluations, and the pause after one in multiples of its CPU time: 2 % of a core, or more where
 #: the longest pause, in seconds, is shorter, as after the one that loads numpy: a stall is noticed that much later.
@@ -33,6 +33,8 @@ EVERY_S, PAUSE, LONGEST_PAUSE_S = 1.0, 50.0, 5.0
 #: Seconds until a job that is not hung is diagnosed again, if it still appears to stand still; doubles each time.
 #: A hung job is diagnosed again after the longest.
 AGAIN_S, LONGEST_S = 30.0, 600.0
+#: Diagnoses of a job with a late rank after which the pauses between them become longer.
+MOST_LATE_CAPTURES: Final = 12
 #: Seconds for which a job that was slow must not appear so until it is diagnosed again.
 RELEASE_S: Final = 120.0
 #: Nanoseconds after the start for which a diagnosis waits for nodes that have not reported yet.
@@ -56,6 +58,8 @@ class _Diagnosed(msgspec.Struct):
     is_unread: bool = False  # no stack of its ranks could be read
     slow_s: float | None = None  # monotonic; when it last appeared to be slow, not to stand still
     instead: tuple[FindingDraft, ...] | None = None  # findings in place of that of its verdict; None: that one
+    late: LateCaptures = msgspec.field(default_factory=LateCaptures)
+    late_captures: int = 0  # diagnoses because of a late rank
 
 
 class StallWatch:
@@ -113,7 +117,12 @@ class StallWatch:
                 entry.instead = self._instead(suspicion, judgement, draft, entry)
                 reported = (draft,) if entry.instead is None and draft is not None else entry.instead or ()
                 is_known = any(_is_error(each) or suspicion.is_slow for each in reported)
-                entry.pause_s = LONGEST_S if is_known else min(LONGEST_S, 2 * entry.pause_s)
+                if is_known:
+                    entry.pause_s = LONGEST_S
+                elif suspicion.is_slow and 0 < entry.late_captures < MOST_LATE_CAPTURES:
+                    entry.pause_s = AGAIN_S
+                else:
+                    entry.pause_s = min(LONGEST_S, 2 * entry.pause_s)
                 entry.due_s, entry.is_reported = now_s + entry.pause_s, bool(reported)
         findings: list[FindingDraft] = []
         for job in sorted(drafts.keys() | self._diagnosed.keys()):
@@ -154,7 +163,11 @@ class StallWatch:
         entry.is_unread = False
         entry.timed_out = entry.timed_out + 1 if judgement is not None and _is_late(judgement) else 0
         if suspicion.is_slow:
-            return slow_findings(suspicion, draft)
+            seen = None
+            if suspicion.late is not None and judgement is not None:
+                entry.late_captures += 1
+                seen = entry.late.add(suspicion, judgement.view)
+            return slow_findings(suspicion, draft, seen)
         if (judgement is None or not judgement.view.captured) and entry.timed_out != 1:
             entry.is_unread = True
             return (_unread(suspicion),)  # once may be a busy node

@@ -413,6 +413,69 @@ def test_late_rank_that_the_capture_does_not_show_is_not_reported():
     assert job.watch.diagnosed([]) == [], "also not after the diagnosis of another job"
 
 
+class LongSteps(TrainingJob):
+    """Steps of ten seconds, longer than a capture: each shows rank 0 in one wait, or both computing."""
+
+    def diagnose(self, late=1, switches=None):
+        """The findings after a diagnosis that captures while all others wait for `late`; None: while all compute."""
+        stacks, switches = [], switches or self.at_s * 30
+        for sample in range(3):
+            for rank in (0, 1):
+                at = (self.at_s - 1) * SECOND + sample * SECOND // 8
+                waits = late is not None and rank != late
+                inner = (ALL_REDUCE,) if waits else ()
+                stacks.append(
+                    Stack(
+                        **self.head(rank, t=at), capture=f"c{self.at_s}", sample=sample, status="ok", looked=at,
+                        proc_state="S" if waits else "R", ctx_switches=switches + (0 if waits else sample),
+                        thread_name="MainThread",
+                        frames=(StackFrame("main", TRAIN, 3), StackFrame("forward", TRAIN, 9), *inner),
+                    )
+                )  # fmt: skip
+        self.store.apply(stacks)
+        return self.watch.diagnosed(self.suspected)
+
+    def until_late(self):
+        """Train until the rank is suspected; the suspicions."""
+        [(_, self.suspected)] = self.train(130)
+        return self.suspected
+
+    def train(self, seconds, *, late=1):
+        due = super().train(seconds, late=late)
+        if due:
+            self.suspected = due[-1][1]
+        return due
+
+
+def test_straggler_in_steps_longer_than_a_capture_is_named_after_captures_of_several_steps():
+    job = LongSteps()
+    [suspicion] = job.until_late()
+    assert suspicion.late == 1
+    for _ in range(2):
+        assert job.diagnose(1) == []
+        job.train(35)
+    [finding] = job.diagnose(1)
+    assert (finding.id, finding.severity, finding.culprits) == ("straggler", "warning", ("rank 1",))
+    assert "in 3 captures of different steps, all others waited while it worked" in finding.text
+    assert "they wait for it in 100% of the time (95 %: " in finding.text
+
+
+def test_captures_of_one_long_wait_count_once():
+    job = LongSteps()
+    job.until_late()
+    for _ in range(6):
+        assert job.diagnose(1, switches=30_000) == []
+        job.at_s += 2
+
+
+def test_captures_in_which_ranks_wait_for_each_other_in_turn_name_none():
+    job = LongSteps()
+    job.until_late()
+    for late in (1, 0, 1, 1, 0, 1, 0, 1, 1):
+        assert job.diagnose(late) == []
+        job.train(35)
+
+
 @pytest.mark.parametrize(
     "inner",
     [

@@ -221,6 +221,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which jobs are drawn")
     parser.add_argument("--stall-s", type=float, default=10.0, help="[watch] stall_s")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the watch and the nodes
     steps, began = drawn(options.jobs, options.seed), time.monotonic()
     with night(options.stall_s) as running:
         for step in steps:
