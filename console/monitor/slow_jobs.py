@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from math import ceil, log
 from typing import Final
 
 import msgspec
 
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.job_view import HELD, JobView
+from ..analysis.hang.progress import MIN_STRAGGLER_SAMPLES, independent_samples
 from ..analysis.hang.rank_state import WAITING, RankState
 from ..analysis.hang.wording import place
 from ..analysis.late_rank import (
@@ -32,8 +34,10 @@ from .job_clocks import CurveClock, TrafficClock
 from .rank_signs import signs_of
 from .step_length import MOST_STEPS, step_length
 
-#: Captures of different steps in which all others wait for a rank, until it is named where one step fills a capture.
+#: Captures of different steps in which all others wait for a rank, until it is named where one step fills a capture: at
+#: least the first, and so many that one rank is the last in all of them by chance with the second at most.
 LEAST_CAPTURES: Final = 3
+CHANCE: Final = 0.005
 
 
 class _Job(msgspec.Struct):
@@ -142,7 +146,9 @@ class LateCaptures(msgspec.Struct):
 
     rank: int | None = None
     count: int = 0
-    newest_s: float = 0.0  # when the newest was made, on the clock of the node of that rank
+    shows_steps: bool = False  # one of its captures shows several steps by itself
+    newest_s: float = 0.0  # when the newest that counts was made, on the clock of the node of that rank
+    waits: int = 0  # of each other rank, in all captures
 
     def add(self, suspicion: Suspicion, view: JobView) -> RankState | None:
         """Count a capture; the state of the late rank once enough of them show it, or None.
@@ -152,14 +158,25 @@ class LateCaptures(msgspec.Struct):
         """
         working = _waited_for(view)
         if self.rank != suspicion.late or (working is not None and working.rank != suspicion.late):
-            self.rank, self.count = suspicion.late, 0
+            self.rank, self.count, self.shows_steps = suspicion.late, 0, False
+        others = [state for state in view.states if state.rank != suspicion.late]
+        waits = min((len(independent_samples(state)) for state in others), default=0)
+        self.shows_steps |= waits - self.waits >= MIN_STRAGGLER_SAMPLES
+        self.waits = waits
         if working is not None and working.rank == suspicion.late:
             captured_s = working.last.t / 1e9
-            if self.count == 0 or _is_another_wait(suspicion, view, captured_s - self.newest_s):
+            apart_s = captured_s - self.newest_s
+            has_woken = max(state.frozen_s for state in others) < apart_s
+            if self.count == 0 or (has_woken and suspicion.waits_every_s < apart_s):
                 self.count, self.newest_s = self.count + 1, captured_s
-        if self.count < LEAST_CAPTURES or suspicion.waits_every_s < view.evidence.min_frozen_s:
+        if self.count < _captures_needed(len(view.states)):
             return None
         return next((state for state in view.states if state.rank == suspicion.late), None)
+
+
+def _captures_needed(ranks: int) -> int:
+    """The captures that name one of so many ranks: ranks whose steps take their time by chance are the last in turn."""
+    return max(LEAST_CAPTURES, ceil(log(CHANCE) / log(1 / ranks)))
 
 
 def _waited_for(view: JobView) -> RankState | None:
@@ -169,12 +186,6 @@ def _waited_for(view: JobView) -> RankState | None:
     if not is_whole or len(working) != 1 or working[0] not in view.behind or working[0].cls in HELD:
         return None
     return working[0]
-
-
-def _is_another_wait(suspicion: Suspicion, view: JobView, apart_s: float) -> bool:
-    """Whether the others have woken since a capture `apart_s` before, and a step takes less."""
-    slept_s = max(state.frozen_s for state in view.states if state.rank != suspicion.late)
-    return slept_s < apart_s and suspicion.waits_every_s < apart_s
 
 
 def _bound_by_data(suspicion: Suspicion, evidence: tuple[str, ...]) -> FindingDraft:
@@ -191,11 +202,21 @@ def _bound_by_data(suspicion: Suspicion, evidence: tuple[str, ...]) -> FindingDr
     )  # fmt: skip
 
 
-def _seen_late(suspicion: Suspicion, state: RankState) -> FindingDraft:
+def _without_name(suspicion: Suspicion) -> FindingDraft:
+    """The finding of a job all of whose steps have become longer."""
+    return FindingDraft(
+        id="slow", severity="warning", confidence="likely", culprits=(),
+        text=f"{suspicion.job[0]}: {suspicion.text}. No rank is consistently late.",
+        evidence=suspicion.evidence or ("rank_stat.step",),
+        job=suspicion.job[0],
+    )  # fmt: skip
+
+
+def _seen_late(suspicion: Suspicion, state: RankState, captures: int) -> FindingDraft:
     """The finding of a rank for which the others waited in several captures."""
     where = place(state.site)
     text = (
-        f"rank {state.rank} is slower than the others: in {LEAST_CAPTURES} captures of different steps, all others "
+        f"rank {state.rank} is slower than the others: in {captures} captures of different steps, all others "
         f"waited while it worked, at last in {state.cls}{' in ' + where if where else ''}."
     )
     return FindingDraft(
@@ -205,32 +226,23 @@ def _seen_late(suspicion: Suspicion, state: RankState) -> FindingDraft:
 
 
 def slow_findings(
-    suspicion: Suspicion, verdict: FindingDraft | None, seen: RankState | None
+    suspicion: Suspicion, verdict: FindingDraft | None, late: LateCaptures, seen: RankState | None
 ) -> tuple[FindingDraft, ...] | None:
     """The findings of a slow job in place of that of the verdict on its capture; None: that of the verdict.
 
-    A rank is named only if the verdict names it as a straggler, or several captures show that all others wait for it
-    (`seen`), and the samples before name no other one. What these measured is part of the finding, which is `likely`
-    at most.
+    A rank is named only if the verdict on a capture of several steps names it as a straggler, or enough captures show
+    that all others wait for it (`seen`), and the samples before name no other one. What these measured is part of the
+    finding, which is `likely` at most.
     """
-    if verdict is not None and verdict.id == "straggler":
-        if suspicion.late is None:
-            return None
-        if verdict.culprits != (f"rank {suspicion.late}",):
-            return ()
-    elif suspicion.late is None:
-        return (
-            FindingDraft(
-                id="slow", severity="warning", confidence="likely", culprits=(),
-                text=f"{suspicion.job[0]}: {suspicion.text}. No rank is consistently late.",
-                evidence=suspicion.evidence or ("rank_stat.step",),
-                job=suspicion.job[0],
-            ),
-        )  # fmt: skip
-    elif seen is None:
+    names = verdict is not None and verdict.id == "straggler"
+    if suspicion.late is None:
+        return None if names else (_without_name(suspicion),)
+    if verdict is None or not names:
+        verdict = None if seen is None else _seen_late(suspicion, seen, late.count)
+    elif verdict.culprits != (f"rank {suspicion.late}",) or (seen is None and not late.shows_steps):
+        verdict = None
+    if verdict is None:
         return ()
-    else:
-        verdict = _seen_late(suspicion, seen)
     evidence = (*verdict.evidence, f"place.frames: {suspicion.measured}")
     if suspicion.is_data:
         return (_bound_by_data(suspicion, evidence),)

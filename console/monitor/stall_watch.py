@@ -34,7 +34,7 @@ EVERY_S, PAUSE, LONGEST_PAUSE_S = 1.0, 50.0, 5.0
 #: A hung job is diagnosed again after the longest.
 AGAIN_S, LONGEST_S = 30.0, 600.0
 #: Diagnoses of a job with a late rank after which the pauses between them become longer.
-MOST_LATE_CAPTURES: Final = 12
+MOST_LATE_CAPTURES: Final = 20
 #: Seconds for which a job that was slow must not appear so until it is diagnosed again.
 RELEASE_S: Final = 120.0
 #: Nanoseconds after the start for which a diagnosis waits for nodes that have not reported yet.
@@ -167,7 +167,7 @@ class StallWatch:
             if suspicion.late is not None and judgement is not None:
                 entry.late_captures += 1
                 seen = entry.late.add(suspicion, judgement.view)
-            return slow_findings(suspicion, draft, seen)
+            return slow_findings(suspicion, draft, entry.late, seen)
         if (judgement is None or not judgement.view.captured) and entry.timed_out != 1:
             entry.is_unread = True
             return (_unread(suspicion),)  # once may be a busy node

@@ -451,12 +451,12 @@ def test_straggler_in_steps_longer_than_a_capture_is_named_after_captures_of_sev
     job = LongSteps()
     [suspicion] = job.until_late()
     assert suspicion.late == 1
-    for _ in range(2):
+    for _ in range(7):  # one of two ranks is the last in so many steps by chance once in 128 times
         assert job.diagnose(1) == []
         job.train(35)
     [finding] = job.diagnose(1)
     assert (finding.id, finding.severity, finding.culprits) == ("straggler", "warning", ("rank 1",))
-    assert "in 3 captures of different steps, all others waited while it worked" in finding.text
+    assert "in 8 captures of different steps, all others waited while it worked" in finding.text
     assert "they wait for it in 100% of the time (95 %: " in finding.text
 
 

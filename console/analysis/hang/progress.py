@@ -320,7 +320,7 @@ def straggler(view: JobView) -> Straggler | None:
     design. Refuses where several ranks stand out: then work is distributed unevenly, and no single rank is slow.
     Refuses where the others were in one long wait: that is a single event. Samples of one and the same wait count once.
     """
-    trials = {state: _trials(state) for state in view.states}
+    trials = {state: independent_samples(state) for state in view.states}
     ranks = [state for state in view.states if len(trials[state]) >= MIN_STRAGGLER_SAMPLES]
     if len(ranks) < len(view.states) or any("p2p" in rank.classes for rank in ranks):
         return None
@@ -338,7 +338,7 @@ def straggler(view: JobView) -> Straggler | None:
     return Straggler(slow, cls, share, shares[len(shares) // 2], len(slow.classes), _usual_site(slow, cls))
 
 
-def _trials(state: RankState) -> list[FrameClass]:
+def independent_samples(state: RankState) -> list[FrameClass]:
     """The classes of its samples without those that saw what the sample before saw, as it had not woken up since."""
     return [
         cls
