@@ -12,8 +12,10 @@ from ..records import NodeState, Rank, RankStat, RankState, RankStatus, Watched
 from ..text.format import some
 
 #: Why a rank of the expected 0..world_size-1 is missing.
-Why = Literal["exited", "no_permission", "node_lost", "unreachable", "not_found"]
+Why = Literal["exited", "no_permission", "node_lost", "unreachable", "elsewhere", "not_found"]
 
+#: How the names of jobs begin of which nothing is known that other nodes share (`job_key` of the agent).
+LOCAL: Final = "local~"
 #: Names listed in a reason; the rest is counted.
 NAMED: Final = 4
 #: Maximum missing ranks over all jobs (16,384 nodes × 8 GPUs): bounds implausible world sizes, largest jobs first.
@@ -200,7 +202,7 @@ def _missing(
     for rank in ranks:
         if rank.rank is not None:
             by_number[rank.rank].append(rank)
-    never_seen = _never_seen(unnumbered, unreachable)
+    never_seen = _never_seen(unnumbered, unreachable, _may_span_nodes(world_size, ranks))
     missing = []
     for number in range(world_size):
         if number in ranks_found:
@@ -226,11 +228,21 @@ def _last_seen(records: Sequence[Rank], unreachable: Mapping[str, NodeState]) ->
     return None
 
 
-def _never_seen(unnumbered: Sequence[Rank], unreachable: Mapping[str, NodeState]) -> tuple[Why, str]:
+def _may_span_nodes(world_size: int, ranks: Sequence[Rank]) -> bool:
+    """Whether ranks on another node have another job's name there, as nothing says where the ranks meet."""
+    is_local = any(rank.job.startswith(LOCAL) for rank in ranks)
+    return is_local and all(rank.local_world_size != world_size for rank in ranks)
+
+
+def _never_seen(
+    unnumbered: Sequence[Rank], unreachable: Mapping[str, NodeState], may_span_nodes: bool
+) -> tuple[Why, str]:
     if unnumbered:
         return "no_permission", _denied(unnumbered)
     if unreachable:
         return "unreachable", f"not found; unreachable: {some(sorted(unreachable), NAMED)}"
+    if may_span_nodes:
+        return "elsewhere", "may be on another node: no variable or argument says where the ranks meet"
     return "not_found", "not found"
 
 

@@ -7,8 +7,9 @@ The first that applies:
     llama@10.0.0.1:29500    torchelastic's run id (not "none"), or the name given by `gconsole run`, and the master
     pmix-prterun-n1-77@1    Open MPI, PRRTE: a name of the mpirun
     ray-01000000@10.…:port  Ray's job and the master of this trainer
-    10.0.0.1:29500~3fa1     the master alone. Ports are reused (29500 is everybody's default): the suffix is of the
-                            world size and the uid, which are the same on every node
+    10.0.0.1:29500~3fa1     the master alone, of the environment or the arguments (`--dist-url tcp://10.0.0.1:29500`).
+                            Ports are reused (29500 is everybody's default): the suffix is of the world size and the
+                            uid, which are the same on every node
     local~9c02              nothing at all: the suffix is of this machine, so nodes are never merged by mistake
 
 A master on a loopback address names another machine on each node: there the suffix also holds the boot id and the

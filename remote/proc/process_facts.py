@@ -7,7 +7,7 @@ from .job_id import RENDEZVOUS, job_key, restart_family
 from .process_reader import Request
 from .procfs import GONE
 from .programs import COMMUNICATION_THREADS, NATIVE, STARTS_PYTHON, is_python_guess, is_python_name, launcher_of
-from .rank_variables import claim_of, claim_of_argv
+from .rank_variables import claim_of, claim_of_argv, rendezvous_of_argv
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -234,6 +234,8 @@ class ProcessExaminer(object):
             env = dict(env, **{name: facts.at_exec[name] for name in RENDEZVOUS if name in facts.at_exec})
         facts.claim = now or claim_of_argv(facts.argv, facts.env) or self.spawned.get(entry.key)
         if facts.claim is not None:
+            if RENDEZVOUS[0] not in env:
+                env = dict(env, **rendezvous_of_argv(facts.argv))
             facts.job = job_key(env, facts.claim, facts.uid, lambda: self.machine(entry.pid))
             facts.run = restart_family(facts.env, facts.uid)
 

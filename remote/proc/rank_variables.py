@@ -9,6 +9,9 @@ from .procfs import printable
 
 #: A rank, a size or a port above this is not one.
 LARGEST = 1 << 24
+LARGEST_PORT = 65535
+#: Parts of the names of options that say where ranks meet: --dist-url, --init_method, --dist_init_method, …
+_MEETS = ("dist", "init", "master", "rdzv", "rendezvous", "coordinator")
 
 # (launcher, rank, size, local rank, local size, node's number). Upper rows are nearer to the training process.
 TABLE = (
@@ -109,6 +112,29 @@ def claim_of_argv(argv: "list[str]", env: "dict[str, str]") -> "Claim | None":
     claim.local_rank = number(options.get("local_rank"))
     claim.group_rank = number(options.get("node_rank"))
     return claim
+
+
+def rendezvous_of_argv(argv: "list[str]") -> "dict[str, str]":
+    """MASTER_ADDR and MASTER_PORT as arguments give them (`--dist-url tcp://10.0.0.1:29500`); empty if they do not.
+
+    A `tcp://` address of an option of another kind may be of a queue, and differ among the ranks.
+    """
+    options = options_of(argv)
+    for name, value in options.items():
+        address, port = tcp_address(value)
+        if address and any(part in name for part in _MEETS):
+            return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    address, count = options.get("master_addr", ""), number(options.get("master_port"), LARGEST_PORT)
+    return {"MASTER_ADDR": address, "MASTER_PORT": str(count)} if address and count else {}
+
+
+def tcp_address(text: str) -> "tuple[str, int]":
+    """Host and port of `tcp://host:port`, as torch takes it as an `init_method`; ("", 0) for another text."""
+    if not text.startswith("tcp://"):
+        return "", 0
+    host, _, port = text[len("tcp://") :].partition("?")[0].partition("/")[0].rpartition(":")
+    count = number(port, LARGEST_PORT)
+    return (host.strip("[]"), count) if host and count else ("", 0)
 
 
 def options_of(argv: "list[str]") -> "dict[str, str]":

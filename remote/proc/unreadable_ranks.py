@@ -6,9 +6,9 @@ concluded from a launcher's arguments is labelled as a guess.
 
 import os
 
-from .job_id import local_key, master_key
+from .job_id import job_key, local_key, master_key
 from .programs import STARTS_RANKS, LauncherPlan, slurm_step_of
-from .rank_variables import Claim, claim_of_argv, number, options_of
+from .rank_variables import Claim, claim_of_argv, number, options_of, rendezvous_of_argv
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,8 +91,12 @@ def _launched(
 
 
 def _lone(table: "ProcessTable", entry: "ProcessEntry", users: "Users") -> "PresumedRank":
-    claim = claim_of_argv(entry.details.argv, {}) or Claim(None, None, None, "thread names")
-    return PresumedRank(entry, claim, _unnamed(table, entry, users), _reason(entry, users))
+    facts = entry.details
+    claim, rendezvous = claim_of_argv(facts.argv, {}), rendezvous_of_argv(facts.argv)
+    job = _unnamed(table, entry, users)
+    if claim is not None and rendezvous:
+        job = job_key(rendezvous, claim, facts.uid, lambda: table.boot_id)
+    return PresumedRank(entry, claim or Claim(None, None, None, "thread names"), job, _reason(entry, users))
 
 
 def _job(

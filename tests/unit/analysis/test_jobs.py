@@ -54,6 +54,19 @@ def test_rank_never_discovered_is_not_found():
     assert missing(the_job([a_rank(0), a_rank(1), a_rank(3)])) == [(2, "not_found", "not found")]
 
 
+def test_undiscovered_rank_may_be_elsewhere_if_nothing_says_where_ranks_meet():
+    job = the_job([a_rank(rank, job="local~2520", source="argv") for rank in (0, 1)])
+
+    assert [(one.rank, one.why) for one in job.ranks_missing] == [(2, "elsewhere"), (3, "elsewhere")]
+    assert "no variable or argument says where the ranks meet" in job.ranks_missing[0].reason
+
+
+def test_undiscovered_rank_of_a_job_of_one_node_is_not_found():
+    job = the_job([a_rank(rank, job="local~2520", local_world_size=4) for rank in (0, 1, 3)])
+
+    assert missing(job) == [(2, "not_found", "not found")]
+
+
 def test_undiscovered_rank_is_unreachable_while_nodes_are_unreachable():
     nodes = [a_node("n1"), a_node("n3", "failed"), a_node("n2", "connecting")]
 

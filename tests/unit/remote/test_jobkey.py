@@ -1,7 +1,9 @@
 """Job key: equal on all nodes of a job, different between jobs."""
 
+import pytest
+
 from gconsole_remote.proc.job_id import job_key, master_key
-from gconsole_remote.proc.rank_variables import claim_of
+from gconsole_remote.proc.rank_variables import claim_of, claim_of_argv, rendezvous_of_argv
 
 TORCH = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 
@@ -78,3 +80,48 @@ def test_job_started_by_gconsole_keeps_its_given_name():
     assert key({**TORCH, "GCONSOLE_JOB": "train-3f9a1c"}) == "train-3f9a1c@10.0.0.1:29500"
     both = {**TORCH, "GCONSOLE_JOB": "train-3f9a1c", "TORCHELASTIC_RUN_ID": "train-3f9a1c"}
     assert key(both) == "train-3f9a1c@10.0.0.1:29500"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rendezvous"),
+    [
+        (["--dist-url", "tcp://10.0.0.1:29500"], "10.0.0.1:29500"),
+        (["--dist_url=tcp://Node1:29500"], "node1:29500"),
+        (["--init-method", "tcp://[fe80::1]:4000"], "fe80::1:4000"),
+        (["--init_method=tcp://10.0.0.1:29500?timeout=60"], "10.0.0.1:29500"),
+        (["--master_addr", "10.0.0.1", "--master_port", "29501"], "10.0.0.1:29501"),
+        (["--master-addr=10.0.0.1", "--master-port=29501"], "10.0.0.1:29501"),
+    ],
+)
+def test_rank_and_rendezvous_of_arguments_name_the_job_alike_on_every_node(arguments, rendezvous):
+    keys = set()
+    for rank, machine in ((0, "boot-a net:[1]"), (3, "boot-b net:[1]")):
+        argv = ["python", "train.py", "--rank", str(rank), "--world-size", "4", *arguments]
+        claim = claim_of_argv(argv, {})
+        keys.add(job_key(rendezvous_of_argv(argv), claim, 1000, lambda machine=machine: machine))
+    [name] = keys
+    assert name.startswith(rendezvous + "~")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--dist-url", "env://"],
+        ["--init-method", "file:///shared/meet"],
+        ["--queue", "tcp://10.0.0.1:5555"],
+        ["tcp://10.0.0.1:5555"],
+        ["--dist-url", "tcp://10.0.0.1:99999"],
+        ["--dist-url", "tcp://:29500"],
+        ["--dist-url"],
+        ["--master-addr", "10.0.0.1"],
+    ],
+)
+def test_arguments_that_name_no_rendezvous(arguments):
+    assert rendezvous_of_argv(["python", "train.py", *arguments]) == {}
+
+
+def test_rendezvous_of_arguments_on_a_loopback_address_is_of_the_machine():
+    argv = ["python", "train.py", "--rank=0", "--world-size=2", "--dist-url=tcp://localhost:29500"]
+    claim, rendezvous = claim_of_argv(argv, {}), rendezvous_of_argv(argv)
+    keys = {job_key(rendezvous, claim, 1000, lambda machine=machine: machine) for machine in ("a", "b")}
+    assert len(keys) == 2
