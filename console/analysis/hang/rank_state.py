@@ -45,6 +45,8 @@ RUNS_SHARE: Final = 0.5
 SLACK_S: Final = 2.5
 #: A line of source that runs the garbage collector: a Python without symbols has no native frames of it.
 _COLLECTS: Final = re.compile(r"\bgc\.collect\(")
+#: A line of source that takes a lock of the interpreter, which is native code like an operation of torch.
+_LOCKS: Final = re.compile(r"\.acquire\(|^\s*with\b.*(lock|mutex|semaphore|condition)", re.IGNORECASE)
 _PEER_NAMES: Final = ("src", "dst", "peer")
 _TARGET_CLASSES: Final[Mapping[str, FrameClass]] = {
     "tcp": "network_io", "unix": "network_io", "listener": "network_io", "pipe": "file_io", "file": "file_io",
@@ -218,8 +220,10 @@ def rank_state_of(
         cls = "python_lock" if cls == "unknown" else cls
     if cls in ("unknown", "compute", "network_io", "python_lock") and traces[-1].cls is None:
         cls = natives.get(traces[-1].calls) or cls
-    if cls == "compute" and any(_COLLECTS.search(frame.source or "") for frame in traces[-1].frames[-1:]):
+    if cls == "compute" and _innermost_matches(_COLLECTS, traces[-1]):
         cls = "gc"
+    if cls == "unknown" and stacks[-1].syscall == "futex" and _innermost_matches(_LOCKS, traces[-1]):
+        cls = "python_lock"
     if cls == "python_lock" and in_process_barrier(stacks[-1].frames or ()):
         cls = "collective"
     waits = _wait_of(read[-on_path:], stacks[-on_path:], traces[-1], cls, blocks_main)
@@ -311,6 +315,11 @@ def _without_stack(key: ProcessKey, samples: Sequence[StackSample], still: Still
         frozen_s=frozen_s, runs=last.proc_state == "R", wakes_s=_wakes_s(samples),
         written_bytes=_written_bytes(samples), last=last,
     )  # fmt: skip
+
+
+def _innermost_matches(pattern: re.Pattern[str], trace: CallPath) -> bool:
+    """Whether the line of the innermost call matches; False where its source is not known."""
+    return any(pattern.search(frame.source or "") for frame in trace.frames[-1:])
 
 
 def _class(samples: Sequence[StackSample], trace: CallPath, runs: bool, is_main: bool) -> FrameClass:

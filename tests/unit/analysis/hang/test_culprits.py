@@ -29,6 +29,10 @@ def waiting(scene, *but, path=REDUCE):
     return scene
 
 
+def at_line(source):
+    return (MAIN, StackFrame("put", "/home/user/job/train.py", 9, source))
+
+
 @pytest.mark.parametrize(("path", "facts", "cls"), [
     (own(), {"syscall": "clock_nanosleep"}, "sleep"),
     (own(), {"syscall": "fsync"}, "file_io"),
@@ -44,6 +48,8 @@ def waiting(scene, *but, path=REDUCE):
     (own("spin"), {"state": "R", "syscall": None, "wakes": 40}, "compute"),
     ((MAIN, StackFrame("tidy", "/home/user/job/train.py", 9, "freed += gc.collect()")),
      {"state": "R", "syscall": None, "wakes": 40}, "gc"),
+    (at_line("self._slots.acquire()"), {"syscall": "futex"}, "python_lock"),
+    (at_line("with self.state_lock:"), {"syscall": "futex"}, "python_lock"),
     (own(), {"gil": "MainThread"}, "gil_held"),
 ])  # fmt: skip
 def test_rank_missing_from_the_collective_is_the_culprit_with_its_activity_class(path, facts, cls):
@@ -52,6 +58,11 @@ def test_rank_missing_from_the_collective_is_the_culprit_with_its_activity_class
     assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(2, cls)])
     assert verdict.victims == (0, 1, 3)
     assert "rank 2" in verdict.summary and "all_reduce (train.py:30 step)" in verdict.summary
+
+
+def test_native_call_whose_line_takes_no_lock_may_be_an_operation():
+    scene = waiting(Scene(), 2).rank(2, at_line("handle.wait()"), syscall="futex")
+    assert scene.verdict().state == "undecided"
 
 
 def test_process_without_any_frame_as_one_that_ends_is_no_error():
