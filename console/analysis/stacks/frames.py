@@ -33,10 +33,14 @@ _SAVES: Final = (frozenset({"save", "write", "store", "dump"}), frozenset({"chec
 
 #: Classes by system call and by kernel wait channel, for calls out of Python.
 _CALLS: Final[dict[str, FrameClass]] = {
-    "nanosleep": "sleep", "clock_nanosleep": "sleep", "wait4": "subprocess", "waitid": "subprocess",
+    "nanosleep": "sleep", "clock_nanosleep": "sleep", "pause": "sleep", "rt_sigsuspend": "sleep",
+    "rt_sigtimedwait": "sleep",  # until a signal
+    "wait4": "subprocess", "waitid": "subprocess",
     "pread64": "file_io", "pwrite64": "file_io", "fsync": "file_io", "openat": "file_io", "newfstatat": "file_io",
+    "fdatasync": "file_io", "preadv": "file_io", "pwritev": "file_io", "copy_file_range": "file_io", "statx": "file_io",
     "flock": "file_io", "connect": "network_io", "accept": "network_io", "accept4": "network_io",
     "recvfrom": "network_io", "sendto": "network_io", "recvmsg": "network_io", "sendmsg": "network_io",
+    "recvmmsg": "network_io",
 }  # fmt: skip
 _WCHANS: Final[dict[str, FrameClass]] = {
     "hrtimer_nanosleep": "sleep", "n_tty_read": "input", "do_wait": "subprocess", "pipe_read": "file_io",

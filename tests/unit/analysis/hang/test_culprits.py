@@ -35,7 +35,10 @@ def at_line(source):
 
 @pytest.mark.parametrize(("path", "facts", "cls"), [
     (own(), {"syscall": "clock_nanosleep"}, "sleep"),
+    (own(), {"syscall": "pause"}, "sleep"),
+    (own(), {"syscall": "rt_sigtimedwait"}, "sleep"),
     (own(), {"syscall": "fsync"}, "file_io"),
+    (own(), {"syscall": "fdatasync"}, "file_io"),
     (own(), {"syscall": "recvfrom"}, "network_io"),
     (own(), {"syscall": "wait4"}, "subprocess"),
     (own(), {"syscall": "read", "wchan": "wait_woken"}, "input"),
