@@ -52,6 +52,7 @@ class Slowness:
         self._earlier: deque[float] = deque(maxlen=MOST_EARLIER * in_minute)  # medians
         self._slow: list[float] = []  # medians of the consecutive slow windows up to now
         self._slow_since_s = 0.0
+        self._skipped = 0  # consecutive windows that could not be compared
 
     @property
     def earlier_s(self) -> float | None:
@@ -66,6 +67,7 @@ class Slowness:
 
     def close(self, fastest_s: float, median_s: float, began_s: float) -> bool:
         """Add a window that began at an instant, with the first quartile and the median of its steps; whether slow."""
+        self._skipped = 0
         if self._warm_up:
             self._warm_up -= 1
         elif self.is_slow(fastest_s):
@@ -79,8 +81,11 @@ class Slowness:
         return False
 
     def skip(self) -> None:
-        """Count a window that cannot be compared with those before it."""
-        self._slow = []
+        """Count a window that cannot be compared with those before it: a slow job is not healthy by one or some."""
+        self._skipped += 1
+        lasting = LASTING * self._in_minute
+        if len(self._slow) < lasting or self._skipped >= lasting:
+            self._slow = []
 
     def slowdown(self, now_s: float) -> Slowdown | None:
         """How much slower the job has become; None where it is not lastingly slower."""

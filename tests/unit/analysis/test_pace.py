@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gconsole.analysis.pace import Pace
+from gconsole.analysis.pace import LASTING, WARM_UP, Pace, Slowness
 
 READ_S = 10.0
 
@@ -101,3 +101,37 @@ def test_counter_that_begins_again_is_no_slow_step() -> None:
             at_s += 1.0
             pace.add(number, at_s)
     assert pace.slowdown is None
+
+
+def slowed(windows: int) -> Slowness:
+    """A job that was at 1 s a step for long, and at 3 s for so many windows."""
+    slowness = Slowness()
+    for number in range(WARM_UP + 10):
+        slowness.close(1.0, 1.0, 60.0 * number)
+    for number in range(windows):
+        slowness.close(3.0, 3.0, 60.0 * (WARM_UP + 10 + number))
+    return slowness
+
+
+def test_slow_job_stays_slow_where_single_windows_cannot_be_compared():
+    slowness = slowed(LASTING)
+    for number in range(10):
+        slowness.skip()
+        assert slowness.slowdown(2_000.0) is not None
+        slowness.close(3.0, 3.0, 2_000.0 + 120.0 * number)
+    slowness.close(1.0, 1.0, 4_000.0)
+    assert slowness.slowdown(4_000.0) is None, "one that is as before ends it"
+
+
+def test_slow_job_whose_steps_do_not_show_any_more_is_not_slow_for_ever():
+    slowness = slowed(LASTING)
+    for _ in range(LASTING):
+        slowness.skip()
+    assert slowness.slowdown(2_000.0) is None
+
+
+def test_window_that_cannot_be_compared_begins_the_count_again_before_a_job_is_slow():
+    slowness = slowed(LASTING - 1)
+    slowness.skip()
+    slowness.close(3.0, 3.0, 2_000.0)
+    assert slowness.slowdown(2_000.0) is None
