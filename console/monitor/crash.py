@@ -108,6 +108,8 @@ def prepare_crashes(store: Store) -> Callable[[], tuple[Crash, ...]]:
 
 def _may_have_crashed(evidence: CrashEvidence) -> bool:
     """Whether a process ended in another way than with exit code 0, as far as known."""
+    if not evidence.ranks and evidence.launchers:
+        return True  # all that is left of it
     ended = [rank for rank in evidence.ranks if rank.state == "ended"]
     return any(rank.exit_code != 0 for rank in ended) or any(each.exit_code for each in evidence.launcher_ends)
 

@@ -23,7 +23,7 @@ from ..core.store import RankNow, Store
 from ..core.store.endings import LostNode
 from ..records import Log, Output, Process, Rank
 from ..records.kinds import is_gone
-from .past_jobs import past_ends, past_outputs
+from .past_jobs import past_ends, past_launchers, past_outputs
 from .skew import clock_of
 
 #: (job, attempt)
@@ -121,8 +121,9 @@ def crash_evidence(store: Store, keys: Iterable[AttemptKey] | None = None) -> li
     wanted = attempts.keys() if keys is None else attempts.keys() & set(keys)
     past = past_outputs(store)
     return [
-        CrashEvidence(job=key[0], attempt=key[1], ranks=tuple(past_ends(past[key])))
-        if key in past else _evidence_of(store, key, attempts[key])
+        CrashEvidence(
+            job=key[0], attempt=key[1], ranks=tuple(past_ends(past[key])), launchers=tuple(past_launchers(past[key]))
+        ) if key in past else _evidence_of(store, key, attempts[key])
         for key in sorted(wanted)
     ]  # fmt: skip
 

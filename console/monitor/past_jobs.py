@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from ..analysis.crash.verdict import CrashVerdict, RankEnd, RankOutput
+from ..analysis.crash.verdict import CrashVerdict, LauncherOutput, RankEnd, RankOutput
 from ..core.store import Store
 from ..records import Output
 from ..text.format import duration
@@ -48,8 +48,16 @@ def past_ends(outputs: Iterable[Output]) -> list[RankEnd]:
     """The ends of the ranks that wrote these outputs, one for each folder; torch's prefix has their numbers."""
     folders: dict[tuple[str, str], list[Output]] = defaultdict(list)
     for output in outputs:
+        if output.stream == "file":
+            continue
         folders[output.node, (output.path or "").rpartition("/")[0]].append(output)
     return [RankEnd(rank=_rank_of(own), node=node, outputs=_made(own)) for (node, _), own in sorted(folders.items())]
+
+
+def past_launchers(outputs: Iterable[Output]) -> list[LauncherOutput]:
+    """What launchers printed into files, by node."""
+    files = sorted((output for output in outputs if output.stream == "file"), key=lambda each: (each.node, each.path))
+    return [LauncherOutput(output, each.node) for each in files for output in _made([each])]
 
 
 def _rank_of(outputs: Sequence[Output]) -> int | None:

@@ -1,8 +1,9 @@
-"""Folders that `torchrun --log-dir` may have filled: below the working folders of shells and Python programs that live.
+"""Folders that `torchrun --log-dir` may have filled, and logs of launchers, by the working folders of living processes.
 
-Nothing on a node names the folder of a job that is over. The process that started it often lives: a shell, the script
-of a batch job, a notebook; and the agent itself runs in the user's home. Folders are listed with the rights of that
-user, only those that belong to the user, few levels deep, and for some seconds.
+These are shells and Python programs. Nothing on a node names the folder of a job that is over. The process that
+started it often lives: a shell, the script of a batch job, a notebook; and the agent itself runs in the user's home.
+Folders are listed with the rights of that user, only those that belong to the user, few levels deep, and for some
+seconds.
 """
 
 import heapq
@@ -16,7 +17,7 @@ from .user_files import RightsOf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Any, Callable, Iterator
 
     from .procfs import ProcFs
 
@@ -30,8 +31,10 @@ STARTERS = ("sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "tmux", "
 DEEPEST = 2
 #: Working folders and listed folders of one user, working folders of all, and names of one folder.
 MOST_OF_USER, MOST_LISTED, MOST_FOLDERS, MOST_NAMES = 32, 128, 256, 1024
-#: Runs of one user.
-MOST_RUNS = 32
+#: Runs and logs of one user, and folders in one working folder in which logs may be.
+MOST_RUNS, MOST_LOGS, MOST_INNER = 32, 32, 16
+#: Names of files to which a shell, nohup or Slurm writes what a launcher prints.
+LOG = re.compile(r"^nohup\.out$|.\.(log|out|err|txt)$")
 #: Seconds after which the rest is not searched: a network file system may not answer.
 DEADLINE_S = 10.0
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -46,14 +49,33 @@ class FoundRun(object):
         self.top, self.name, self.uid, self.made_s = top, name, uid, made_s
 
 
+class FoundLog(object):
+    """A file that may be a log: its folder, name, owner, and when it was last written."""
+
+    __slots__ = ("folder", "name", "uid", "written_s")
+
+    def __init__(self, folder: str, name: str, uid: int, written_s: float) -> None:
+        self.folder, self.name, self.uid, self.written_s = folder, name, uid, written_s
+
+
 def find_runs(procfs: "ProcFs") -> "list[FoundRun]":
     """The runs below the working folders of living processes, as far as they are found in time."""
-    runs: "list[FoundRun]" = []
-    thread = threading.Thread(target=_search, args=(working_folders(procfs), runs), name="gconsole-logs")
+    return _in_time(procfs, _runs_of)
+
+
+def find_logs(procfs: "ProcFs", since_s: float) -> "list[FoundLog]":
+    """The newest logs in the working folders of living processes, and in folders in these, written since then."""
+    return _in_time(procfs, lambda uid, paths: _logs_of(uid, paths, since_s))
+
+
+def _in_time(procfs: "ProcFs", of_user: "Callable[[int, list[str]], Iterator[Any]]") -> "list[Any]":
+    results: "list[Any]" = []
+    work = (working_folders(procfs), of_user, results)
+    thread = threading.Thread(target=_search, args=work, name="gconsole-logs")
     thread.daemon = True
     thread.start()
     thread.join(DEADLINE_S)
-    return list(runs)
+    return list(results)
 
 
 def working_folders(procfs: "ProcFs") -> "list[tuple[int, str]]":
@@ -80,15 +102,17 @@ def working_folders(procfs: "ProcFs") -> "list[tuple[int, str]]":
     return folders[:MOST_FOLDERS]
 
 
-def _search(folders: "list[tuple[int, str]]", runs: "list[FoundRun]") -> None:
+def _search(
+    folders: "list[tuple[int, str]]", of_user: "Callable[[int, list[str]], Iterator[Any]]", results: "list[Any]"
+) -> None:
     by_user: "dict[int, list[str]]" = {}
     for uid, folder in folders:
         by_user.setdefault(uid, []).append(folder)
     for uid, paths in sorted(by_user.items()):
         try:
             with RightsOf(uid):
-                for run in _runs_of(uid, paths):
-                    runs.append(run)
+                for result in of_user(uid, paths):
+                    results.append(result)
         except OSError:
             continue
 
@@ -113,6 +137,43 @@ def _runs_of(uid: int, paths: "list[str]") -> "Iterator[FoundRun]":
             elif level < DEEPEST and inner not in seen:
                 seen.add(inner)
                 heapq.heappush(waiting, (level + 1, -changed_s, inner))
+
+
+def _logs_of(uid: int, paths: "list[str]", since_s: float) -> "Iterator[FoundLog]":
+    """The newest logs of one user, whose rights the thread has."""
+    logs: "list[FoundLog]" = []
+    folders = list(paths)
+    for path in paths:
+        try:
+            folders += [os.path.join(path, name) for _, name in _folders_in(path, uid)[:MOST_INNER]]
+        except OSError:
+            continue
+    for folder in list(dict.fromkeys(folders))[:MOST_LISTED]:
+        try:
+            files = _logs_in(folder, uid)
+        except OSError:
+            continue
+        logs += [FoundLog(folder, name, uid, written_s) for written_s, name in files if written_s >= since_s]
+    logs.sort(key=lambda log: -log.written_s)
+    return iter(logs[:MOST_LOGS])
+
+
+def _logs_in(path: str, uid: int) -> "list[tuple[float, str]]":
+    """(time of the last change, name) of the files of a user in a folder whose names are those of logs."""
+    folder = os.open(path, _FLAGS)
+    try:
+        files = []
+        with os.scandir("/proc/self/fd/%d" % folder) as entries:
+            for number, entry in enumerate(entries):
+                if number >= MOST_NAMES:
+                    break
+                if LOG.search(entry.name) and entry.is_file(follow_symlinks=False):
+                    info = entry.stat(follow_symlinks=False)
+                    if info.st_uid == uid and info.st_size:
+                        files.append((info.st_mtime, entry.name))
+        return files
+    finally:
+        os.close(folder)
 
 
 def _folders_in(path: str, uid: int) -> "list[tuple[float, str]]":

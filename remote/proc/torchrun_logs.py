@@ -78,13 +78,19 @@ def past_outputs(procfs: "ProcFs", tmp: "Iterable[str]", now_ns: int) -> "Iterat
     for run, _ in candidates[:MOST_JOBS]:
         if alive.has(run):
             continue
-        name = printable(run.name if run.run_id == "none" else run.run_id, 128)
+        name = run_job(run.name)
         if jobs.setdefault(name, run.uid) != run.uid:
             name = "%s (uid %d)" % (name, run.uid)
         for output in _outputs(run, files, with_text=True)[:left]:
             left -= 1
             output.job = name
             yield output
+
+
+def run_job(name: str) -> str:
+    """The name of the job of a folder of a run: its run id, or the name of the folder where it has none."""
+    run_id = _run_id(name)
+    return printable(name if run_id == "none" else run_id, 128)
 
 
 # -- folders ------------------------------------------------------------------------------------------------------
@@ -239,7 +245,7 @@ class _Living(object):
         self._folders: "set[tuple[int, str]]" = set()
         self._procfs = procfs
         self._starts: "list[tuple[int, int, float]]" = []  # pid, uid, time of the start
-        boot_s = _boot_s(procfs)
+        boot_s = boot_time_s(procfs)
         others: "set[int]" = set()  # ranks, and launchers of living ranks: not launchers of anything else
         python, parents = [], {}
         for name in procfs.names():
@@ -291,7 +297,7 @@ def _variables(procfs: "ProcFs", pid: int) -> "list[str]":
     return [] if error_file is None else [error_file, env.get("TORCHELASTIC_RUN_ID", "")]
 
 
-def _boot_s(procfs: "ProcFs") -> float:
+def boot_time_s(procfs: "ProcFs") -> float:
     """The time of the boot by the clock of the files, s since the epoch."""
     with open(procfs.root + "/stat", "rb") as file:
         for line in file:

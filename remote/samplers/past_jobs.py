@@ -1,8 +1,10 @@
 """Outputs of jobs that had ended before the agent came, once at its start."""
 
 import os
+from itertools import chain
 
 from ..clocks import stamps
+from ..proc.launcher_logs import past_logs
 from ..proc.procfs import ProcFs
 from ..proc.torchrun_logs import past_outputs
 from .base import Sampler
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PastJobSampler(Sampler):
-    """`output` records without a process, of failed torchrun jobs; nothing where the node is a part of its machine."""
+    """`output` records without a process, of jobs that failed; nothing where the node is a part of its machine."""
 
     name = "past_jobs"
 
@@ -34,7 +36,8 @@ class PastJobSampler(Sampler):
         if self._is_done:
             return
         self._is_done = True
-        for output in past_outputs(ProcFs(self.context.proc), self.folders, stamps.realtime_ns()):
+        procfs, now_ns = ProcFs(self.context.proc), stamps.realtime_ns()
+        for output in chain(past_outputs(procfs, self.folders, now_ns), past_logs(procfs, now_ns)):
             yield "output", {
                 "job": output.job, "attempt": output.attempt, "rank": None, "pid": None, "start_ticks": None,
                 "stream": output.stream, "path": output.path, "status": "ok", "reason": "its job had ended",

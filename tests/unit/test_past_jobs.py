@@ -154,3 +154,30 @@ def test_crafted_error_files_are_bounded_and_show_no_secret(text: str):
         assert draft.severity == "warning"
         assert "hunter2secret" not in draft.text + " ".join(draft.evidence)
         assert len(draft.text) < 2_000
+
+
+TORCHRUN = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/u/train.py", line 12, in load
+[rank1]:     {}[key]
+[rank1]: KeyError: 'x'
+E1128 15:41:02 1 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: 1) local_rank: 1 (pid: 412) of binary: python
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-28_15:41:02
+  host      : n1
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 412)
+  error_file: <N/A>
+"""  # noqa: E501 - as torchrun prints it
+
+
+def test_job_of_which_only_the_log_of_its_launcher_is_left_is_a_warning_with_its_cause():
+    path = "/home/u/train.log"
+    store = a_store(a_past_output(TORCHRUN, stream="file", job="train.log", path=path))
+
+    (draft,) = findings(store)
+
+    assert (draft.id, draft.severity, draft.job) == ("exception", "warning", "train.log")
+    assert "KeyError" in draft.text
+    assert "it ended 10 min before the console came" in draft.text

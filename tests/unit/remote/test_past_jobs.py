@@ -17,6 +17,7 @@ import pytest
 from fake_proc import check
 
 from gconsole_remote.proc import log_folders, torchrun_logs
+from gconsole_remote.proc.launcher_logs import past_logs
 from gconsole_remote.proc.output_files import TAIL_BYTES
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.proc.torchrun_logs import MOST_FILES, MOST_JOBS, RECENT_S, PastOutput, past_outputs
@@ -212,7 +213,7 @@ def test_living_launcher_without_ranks_keeps_its_folder(left: Left, monkeypatch:
     (left.proc / "7" / "environ").write_text("")
     (left.proc / "7" / "status").write_text("Uid:\t0\t0\t0\t0\n")
     (left.proc / "7" / "maps").write_text("7f-80 r-xp 0 0 1 /venv/lib/site-packages/torch/lib/libtorch_cpu.so\n")
-    monkeypatch.setattr(torchrun_logs, "_boot_s", lambda procfs: 0.0)
+    monkeypatch.setattr(torchrun_logs, "boot_time_s", lambda procfs: 0.0)
     (left.proc / "7" / "stat").write_text(started(made_s - 20))
     assert left.names() == []
     (left.proc / "7" / "stat").write_text(started(made_s - 2 * torchrun_logs.START_S))
@@ -289,7 +290,7 @@ def test_search_for_log_dirs_is_limited(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_folder_that_never_answers_does_not_hold_up_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     release = threading.Event()
-    monkeypatch.setattr(log_folders, "_search", lambda folders, runs: release.wait(60))
+    monkeypatch.setattr(log_folders, "_search", lambda *work: release.wait(60))
     monkeypatch.setattr(log_folders, "DEADLINE_S", 0.1)
     assert log_folders.find_runs(ProcFs()) == []
     release.set()
@@ -302,3 +303,113 @@ def test_log_dir_of_another_user_than_that_of_the_shell_is_not_read(tmp_path: Pa
         os.chown(path, STRANGER, STRANGER)
     with shell_in(tmp_path / "project") as procfs:  # of root
         assert found_of(procfs) == []
+
+
+TABLE = """\
+[rank1]: ValueError: bad shard
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-28_15:41:02
+  host      : node1
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 412)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+def logs_of(procfs: ProcFs) -> list[PastOutput]:
+    return list(past_logs(procfs, time.time_ns()))
+
+
+def written(path: Path, text: str, ago_s: float = 60) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (time.time() - ago_s,) * 2)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "report"),
+    [
+        ("train.log", TABLE),
+        ("logs/slurm-17.out", "srun: error: node2: task 3: Exited with exit code 1\n"),
+        ("nohup.out", "[2026-11-28 15:41:02] [ERROR] [launch.py:325:sigkill_handler] exits with return code = -9\n"),
+        ("run.err", "prterun noticed that process rank 1 with PID 77 on node n1 exited on signal 9.\n"),
+    ],
+)
+def test_log_of_a_launcher_whose_job_failed_is_sent_as_one_file(tmp_path: Path, name: str, report: str):
+    path = written(tmp_path / "project" / name, "step 1\n" * 5_000 + report + "exit 1\n")
+    with shell_in(tmp_path / "project") as procfs:
+        [output] = logs_of(procfs)
+    assert (output.job, output.stream, output.path) == (path.name, "file", str(path))
+    assert output.text.endswith(report + "exit 1\n")
+
+
+def test_log_of_a_launcher_has_the_job_of_the_error_file_that_it_names(tmp_path: Path):
+    error_file = "/tmp/torchelastic_x1/none_abcd1234/attempt_0/1/error.json"
+    written(tmp_path / "project" / "train.log", TABLE.replace("<N/A>", error_file))
+    with shell_in(tmp_path / "project") as procfs:
+        assert [output.job for output in logs_of(procfs)] == ["none_abcd1234"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "ago_s"),
+    [
+        ("train.log", "Traceback (most recent call last):\nValueError: x\n", 60),  # of some program
+        ("train.log", TABLE + "step 1\n" * 5_000, 60),  # it was started again, and goes on
+        ("train.log", TABLE, RECENT_S + 60),
+        ("train.py", TABLE, 60),
+        (".hidden/train.log", TABLE, 60),
+        ("a/b/train.log", TABLE, 60),
+    ],
+    ids=["traceback", "goes on", "old", "no log", "hidden", "deep"],
+)
+def test_other_files_of_the_folder_are_not_sent(tmp_path: Path, name: str, text: str, ago_s: float):
+    written(tmp_path / "project" / name, text, ago_s)
+    with shell_in(tmp_path / "project") as procfs:
+        assert logs_of(procfs) == []
+
+
+def test_log_that_a_process_has_open_is_that_of_a_job_that_lives(tmp_path: Path):
+    path = written(tmp_path / "project" / "train.log", TABLE)
+    with shell_in(tmp_path / "project") as procfs, path.open("a"):
+        (tmp_path / "proc" / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+        assert logs_of(procfs) == []
+
+
+def test_log_of_a_job_that_was_started_again_in_its_folder_is_not_sent(tmp_path: Path):
+    written(tmp_path / "project" / "train.log", TABLE)
+    argv = [sys.executable, "-c", "input()"]
+    with (
+        shell_in(tmp_path / "project") as procfs,
+        subprocess.Popen(argv, cwd=tmp_path / "project", stdin=subprocess.PIPE) as again,
+    ):
+        (tmp_path / "proc" / str(again.pid)).symlink_to(f"/proc/{again.pid}")
+        deadline = time.monotonic() + 30
+        while logs_of(procfs) and time.monotonic() < deadline:  # until it has called exec
+            time.sleep(0.05)
+        assert logs_of(procfs) == []
+
+
+def test_log_behind_a_link_is_not_followed(tmp_path: Path):
+    written(tmp_path / "elsewhere.log", TABLE)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.log").symlink_to(tmp_path / "elsewhere.log")
+    with shell_in(tmp_path / "project") as procfs:
+        assert logs_of(procfs) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+def test_log_of_another_user_than_that_of_the_shell_is_not_sent(tmp_path: Path):
+    path = written(tmp_path / "project" / "train.log", TABLE)
+    os.chown(path, STRANGER, STRANGER)
+    with shell_in(tmp_path / "project") as procfs:
+        assert logs_of(procfs) == []
