@@ -99,13 +99,14 @@ def claim_of(env: "dict[str, str]", source: str) -> "Claim | None":
 
 
 def claim_of_argv(argv: "list[str]", env: "dict[str, str]") -> "Claim | None":
-    """The claim that arguments make (`--rank 3 --world-size 8`), or None.
+    """The claim that arguments make (`--rank 3 --world-size 8`; in JAX `--process_id 3 --num_processes 8`), or None.
 
     `--rank` alone is not a claim: scripts use it for other things (the rank of a LoRA matrix).
     """
     options = options_of(argv)
-    rank = number(options.get("rank"))
-    size = number(options.get("world_size")) or number(env.get("WORLD_SIZE"))
+    rank, size = number(options.get("rank")), number(options.get("world_size")) or number(env.get("WORLD_SIZE"))
+    if rank is None:
+        rank, size = number(options.get("process_id")), number(options.get("num_processes"))
     if rank is None or not size or rank >= size:
         return None
     claim = Claim(rank, size, "argv", "argv")
@@ -124,6 +125,10 @@ def rendezvous_of_argv(argv: "list[str]") -> "dict[str, str]":
         address, port = tcp_address(value)
         if address and any(part in name for part in _MEETS):
             return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    coordinator = options.get("coordinator_address", "")
+    address, port = tcp_address("tcp://" + coordinator)
+    if address:
+        return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
     address, count = options.get("master_addr", ""), number(options.get("master_port"), LARGEST_PORT)
     return {"MASTER_ADDR": address, "MASTER_PORT": str(count)} if address and count else {}
 

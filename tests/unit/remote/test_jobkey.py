@@ -91,6 +91,7 @@ def test_job_started_by_gconsole_keeps_its_given_name():
         (["--init_method=tcp://10.0.0.1:29500?timeout=60"], "10.0.0.1:29500"),
         (["--master_addr", "10.0.0.1", "--master_port", "29501"], "10.0.0.1:29501"),
         (["--master-addr=10.0.0.1", "--master-port=29501"], "10.0.0.1:29501"),
+        (["--coordinator_address=10.0.0.1:1234"], "10.0.0.1:1234"),
     ],
 )
 def test_rank_and_rendezvous_of_arguments_name_the_job_alike_on_every_node(arguments, rendezvous):
@@ -101,6 +102,14 @@ def test_rank_and_rendezvous_of_arguments_name_the_job_alike_on_every_node(argum
         keys.add(job_key(rendezvous_of_argv(argv), claim, 1000, lambda machine=machine: machine))
     [name] = keys
     assert name.startswith(rendezvous + "~")
+
+
+def test_process_id_and_number_of_processes_are_a_rank_and_a_size():
+    argv = ["python", "train.py", "--process_id=3", "--num_processes", "4"]
+    claim = claim_of_argv(argv, {})
+    assert (claim.rank, claim.world_size) == (3, 4)
+    assert claim_of_argv(argv[:3], {}) is None
+    assert claim_of_argv(["accelerate", "launch", "--num_processes", "4"], {}) is None
 
 
 @pytest.mark.parametrize(
