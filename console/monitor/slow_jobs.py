@@ -169,14 +169,14 @@ class LateCaptures(msgspec.Struct):
             has_woken = max(state.frozen_s for state in others) < apart_s
             if self.count == 0 or (has_woken and suspicion.waits_every_s < apart_s):
                 self.count, self.newest_s = self.count + 1, captured_s
-        if self.count < _captures_needed(len(view.states)):
+        if self.count < captures_needed(len(view.states)):
             return None
         return next((state for state in view.states if state.rank == suspicion.late), None)
 
 
-def _captures_needed(ranks: int) -> int:
+def captures_needed(ranks: int) -> int:
     """The captures that name one of so many ranks: ranks whose steps take their time by chance are the last in turn."""
-    return max(LEAST_CAPTURES, ceil(log(CHANCE) / log(1 / ranks)))
+    return max(LEAST_CAPTURES, ceil(log(CHANCE) / -log(max(2, ranks))))
 
 
 def _waited_for(view: JobView) -> RankState | None:

@@ -8,6 +8,7 @@ import pytest
 from gconsole.analysis.stalls import Suspicion
 from gconsole.config.sections import WatchConfig
 from gconsole.core.store import Store
+from gconsole.monitor.slow_jobs import captures_needed
 from gconsole.monitor.stall_watch import AGAIN_S, LONGEST_S, StallWatch
 from gconsole.records import Place, Rank, RankStat, Stack, StackFrame
 
@@ -463,7 +464,7 @@ def test_straggler_in_steps_longer_than_a_capture_is_named_after_captures_of_sev
 def test_captures_of_one_long_wait_count_once():
     job = LongSteps()
     job.until_late()
-    for _ in range(6):
+    for _ in range(12):  # more than would name it
         assert job.diagnose(1, switches=30_000) == []
         job.at_s += 2
 
@@ -471,9 +472,18 @@ def test_captures_of_one_long_wait_count_once():
 def test_captures_in_which_ranks_wait_for_each_other_in_turn_name_none():
     job = LongSteps()
     job.until_late()
-    for late in (1, 0, 1, 1, 0, 1, 0, 1, 1):
+    for late in (1, 1, 0) * 6:  # rank 1 alone twelve times, more than would name it
         assert job.diagnose(late) == []
         job.train(35)
+
+
+@pytest.mark.parametrize("ranks", [0, 1, 2])
+def test_captures_needed_are_those_of_two_ranks_where_a_capture_shows_fewer(ranks):
+    assert captures_needed(ranks) == 8
+
+
+def test_fewer_captures_are_needed_of_more_ranks():
+    assert [captures_needed(ranks) for ranks in (3, 4, 6, 8, 1024)] == [5, 4, 3, 3, 3]
 
 
 @pytest.mark.parametrize(
