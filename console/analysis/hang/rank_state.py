@@ -45,8 +45,10 @@ RUNS_SHARE: Final = 0.5
 SLACK_S: Final = 2.5
 #: A line of source that runs the garbage collector: a Python without symbols has no native frames of it.
 _COLLECTS: Final = re.compile(r"\bgc\.collect\(")
-#: A line of source that takes a lock of the interpreter, which is native code like an operation of torch.
-_LOCKS: Final = re.compile(r"\.acquire\(|^\s*with\b.*(lock|mutex|semaphore|condition)", re.IGNORECASE)
+#: A line of source that only takes a lock of the interpreter, which is native code like an operation of torch.
+_LOCKS: Final = re.compile(
+    r"\.acquire\(|^\s*with\s+(?:\w+\.)*(?:\w*_)?(?:r?lock|mutex|semaphore|condition)\s*:\s*(?:#.*)?$", re.IGNORECASE
+)
 _PEER_NAMES: Final = ("src", "dst", "peer")
 _TARGET_CLASSES: Final[Mapping[str, FrameClass]] = {
     "tcp": "network_io", "unix": "network_io", "listener": "network_io", "pipe": "file_io", "file": "file_io",

@@ -63,8 +63,9 @@ def test_rank_missing_from_the_collective_is_the_culprit_with_its_activity_class
     assert "rank 2" in verdict.summary and "all_reduce (train.py:30 step)" in verdict.summary
 
 
-def test_native_call_whose_line_takes_no_lock_may_be_an_operation():
-    scene = waiting(Scene(), 2).rank(2, at_line("handle.wait()"), syscall="futex")
+@pytest.mark.parametrize("line", ["handle.wait()", "with self.block:", "with lock: handle.wait()", "with clock():"])
+def test_native_call_whose_line_takes_no_lock_may_be_an_operation(line):
+    scene = waiting(Scene(), 2).rank(2, at_line(line), syscall="futex")
     assert scene.verdict().state == "undecided"
 
 
