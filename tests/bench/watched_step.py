@@ -62,7 +62,8 @@ def measure(quick: bool) -> Outcome:
             f" {WINDOW_S:g} s, unwatched (the agent is stopped), watched, watched, unwatched; of each window the median"
             f" step; of each block the difference of the means; median of the blocks, 95 % by resampling them;"
             f" {places} light stack samples",
-            f"console, SSH, agent and job share one machine; load average {os.getloadavg()[0]:.1f} at the end",
+            "console, SSH, agent and job share one machine; the console runs in the unwatched windows, too, so that the"
+            f" agent alone is measured; load average {os.getloadavg()[0]:.1f} at the end",
         ],
     )  # fmt: skip
 
