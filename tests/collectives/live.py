@@ -130,6 +130,7 @@ def main() -> int:
     parser.add_argument("--recorder", choices=("with", "without", "both"), default="both")
     parser.add_argument("--fault", choices=("healthy", "slow", "hung"), action="append", help="only these")
     parser.add_argument("--times", type=int, default=1, help="diagnoses of each healthy job")
+    parser.add_argument("--name", default="shp", help="of the rig; runs at the same time need one each")
     parser.add_argument("--record", action="store_true", help="keep the records")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports and records of wrong verdicts there")
     options = parser.parse_args()
@@ -138,7 +139,7 @@ def main() -> int:
     graded: list[Graded] = []
     failed = []
     RECORDINGS.mkdir(exist_ok=True)
-    with Rig(nodes=2, name="shp") as rig, tempfile.TemporaryDirectory() as folder:
+    with Rig(nodes=2, name=options.name) as rig, tempfile.TemporaryDirectory() as folder:
         for shape in wanted:
             for has_recorder in sides:
                 began = time.monotonic()
