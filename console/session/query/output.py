@@ -92,7 +92,10 @@ class LimitedRows:
 def write(
     how: Format, columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO, *, with_units: bool = False
 ) -> None:  # fmt: skip
-    """Write the rows as they come; `with_units`: figures of a text table are rounded. Raises OSError, as the rows."""
+    """Write the rows as they come. Raises OSError, as the rows.
+
+    `with_units`: in a text table figures are rounded, and columns without any value are left out.
+    """
     match how:
         case "table":
             _table(columns, batches, out, with_units)
@@ -156,11 +159,20 @@ def _table(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: Binary
     if [column.name for column in columns] == _PLAN:
         out.writelines(printable_lines(str(text)).encode() + b"\n" for _, text in rows)
         return
+    left_out = [
+        index for index in range(len(columns)) if with_units and rows and all(row[index] is None for row in rows)
+    ]
+    columns = [column for index, column in enumerate(columns) if index not in left_out]
+    rows = [[value for index, value in enumerate(row) if index not in left_out] for row in rows]
     units = [column.unit if with_units else "" for column in columns]
     rows = [[_cut(_figure(value, unit)) for value, unit in zip(row, units, strict=True)] for row in rows]
     titles = [printable(column.name) if unit else _title(column) for column, unit in zip(columns, units, strict=True)]
     align = "".join(">" if column.is_aligned_right else "<" for column in columns)
     out.writelines(line.encode() + b"\n" for line in table(rows, header=titles, align=align, rule=True))
+    if left_out:
+        out.write(
+            f"\nwithout a value in any row, left out: {format.plural(len(left_out), 'column')}; CSV has all\n".encode()
+        )
 
 
 def _figure(value: Any, unit: str) -> str:

@@ -182,6 +182,16 @@ def test_stat_table_has_units_and_csv_and_parquet_have_numbers(tmp_path):
     assert pd.read_parquet(tmp_path / "rows.parquet")["max_mem_used_bytes"][0] == 64 << 30
 
 
+def test_stat_table_leaves_out_columns_without_any_value(tmp_path):
+    path = a_session(tmp_path, a_training_hour()).path
+
+    title, *_, note = run(path, "--by", "node").stdout.splitlines()
+    columns = run(path, "--by", "node", "--format", "csv").stdout.splitlines()[0].split(",")
+
+    assert "mean_nic_rx_bytes_s" in title and "mean_temp_c" not in title and "mean_temp_c" in columns
+    assert f"left out: {len(columns) - len(title.split())} columns" in note
+
+
 def test_stat_reads_exported_json_and_that_of_gswarm(tmp_path):
     session = a_session(tmp_path, [gpu(n + 1, at=n, util_pct=float(n), pcie_rx_bytes_s=1e9, pcie_tx_bytes_s=1e9)
                                    for n in range(5)])  # fmt: skip
