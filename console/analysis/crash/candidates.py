@@ -134,6 +134,8 @@ def _is_only_end(views: list[RankView], jobs: JobViews) -> bool:
 def _lost_nodes(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:
     for loss in evidence.losses:
         views = [view for view in jobs.ranks if view.node == loss.node]
+        if any(view.role == "silent" and (view.exit_code or 0) > 0 for view in views):
+            continue  # the node has run on, as it reports an exit code; what that rank printed may be the cause
         failure = failure_of("node_lost", "node lost", f"{loss.node}: {loss.reason}")
         yield Candidate(
             "node_lost",

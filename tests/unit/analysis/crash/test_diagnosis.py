@@ -138,6 +138,14 @@ def test_lost_node_is_the_cause_of_the_end_of_its_ranks() -> None:
     assert (verdict.kind, culprits(verdict)) == ("node_lost", [2, 3])
 
 
+def test_node_that_was_out_of_sight_while_a_rank_failed_is_not_the_cause() -> None:
+    loss = NodeLoss("n1", "connection closed", NOW, NOW + SECOND)
+    verdict = verdict_of(end(0), end(1), end(2, None, exit_code=1), end(3), losses=(loss,))
+    assert (verdict.kind, culprits(verdict)) == ("unknown", [2])
+    cut_off = verdict_of(end(0), end(1), end(2, None, exit_code=-15), end(3), losses=(loss,))
+    assert cut_off.kind == "node_lost"
+
+
 def test_rank_that_left_with_0_is_named_without_an_exception() -> None:
     verdict = verdict_of(end(0), end(1, "", exit_code=0), end(2))
     assert (verdict.kind, culprits(verdict)) == ("unknown", [1])
