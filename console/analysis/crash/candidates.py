@@ -132,10 +132,9 @@ def _is_only_end(views: list[RankView], jobs: JobViews) -> bool:
 
 
 def _lost_nodes(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:
-    for loss in evidence.losses:
+    losses = [loss for loss in evidence.losses if not _has_run_on(loss.node, evidence, jobs)]
+    for loss in losses:
         views = [view for view in jobs.ranks if view.node == loss.node]
-        if any(view.role == "silent" and (view.exit_code or 0) > 0 for view in views):
-            continue  # the node has run on, as it reports an exit code; what that rank printed may be the cause
         failure = failure_of("node_lost", "node lost", f"{loss.node}: {loss.reason}")
         yield Candidate(
             "node_lost",
@@ -148,11 +147,22 @@ def _lost_nodes(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:
             (f"node {loss.node}: {loss.reason}",),
         )
     events = [event for event in jobs.events if event.kind == "node_lost"]
-    for event in [] if evidence.losses else sorted(events, key=lambda event: event.node is None)[:1]:
+    for event in [] if losses else sorted(events, key=lambda event: event.node is None)[:1]:
         views = [view for view in jobs.ranks if event.node is not None and view.node == event.node]
         failure = failure_of("node_lost", event.source, event.text)
         text = f"{event.source}: {event.text}"
         yield Candidate("node_lost", failure, views, "certain", node=event.node, evidence=(text,))
+
+
+def _has_run_on(node: str, evidence: CrashEvidence, jobs: JobViews) -> bool:
+    """Whether only the connection to a node was lost: it reports the exit code of a rank whose output is not known.
+
+    What that rank printed may be the cause.
+    """
+    failed = {(end.rank, end.pid) for end in evidence.ranks if end.node == node and (end.exit_code or 0) > 0}
+    return any(
+        view.node == node and view.role == "silent" and (view.rank, view.pid) in failed for view in jobs.ranks
+    )  # fmt: skip
 
 
 def _out_of_memory(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:

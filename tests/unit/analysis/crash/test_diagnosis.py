@@ -144,6 +144,9 @@ def test_node_that_was_out_of_sight_while_a_rank_failed_is_not_the_cause() -> No
     assert (verdict.kind, culprits(verdict)) == ("unknown", [2])
     cut_off = verdict_of(end(0), end(1), end(2, None, exit_code=-15), end(3), losses=(loss,))
     assert cut_off.kind == "node_lost"
+    by_launcher = LauncherOutput(RankOutput("stderr", "srun: error: n1: task 2: Exited with exit code 1\n", "/log"))
+    gone = [end(rank, None, state="unknown", exit_code=None) for rank in (2, 3)]
+    assert verdict_of(end(0), end(1), *gone, launchers=(by_launcher,), losses=(loss,)).kind == "node_lost"
 
 
 def test_rank_that_left_with_0_is_named_without_an_exception() -> None:
