@@ -81,7 +81,7 @@ def _output(log: "log_folders.FoundLog", files: OutputFiles) -> "PastOutput | No
 
 def _goes_on(procfs: "ProcFs", log: "log_folders.FoundLog") -> bool:
     """Whether a process of its owner has the file open, or a Python program was started in its folder since then."""
-    path, boot_s = os.path.join(log.folder, log.name), boot_time_s(procfs)
+    boot_s = boot_time_s(procfs)
     for name in procfs.names():
         if not name.isdigit():
             continue
@@ -92,9 +92,20 @@ def _goes_on(procfs: "ProcFs", log: "log_folders.FoundLog") -> bool:
             is_newer = boot_s + info.start_ticks / TICKS_S > log.written_s
             if is_newer and info.comm.startswith(PYTHON) and procfs.link(name, "cwd") == log.folder:
                 return True
-            for number in os.listdir(procfs.path(name, "fd")):
-                if procfs.link(name, "fd/" + number) == path:
-                    return True
+            if any(_is_open(procfs, name, number, log) for number in os.listdir(procfs.path(name, "fd"))):
+                return True
         except GONE + (OSError, ValueError, IndexError):
             continue
     return False
+
+
+def _is_open(procfs: "ProcFs", pid: str, number: str, log: "log_folders.FoundLog") -> bool:
+    """Whether a descriptor is of the file; in a container its path may differ, not its name."""
+    link = "fd/" + number
+    try:
+        path = procfs.link(pid, link)
+        if os.path.basename(path) != log.name:
+            return False
+        return path == os.path.join(log.folder, log.name) or log.is_file(os.stat(procfs.path(pid, link)))
+    except GONE + (OSError,):
+        return False  # closed meanwhile

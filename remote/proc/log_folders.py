@@ -50,12 +50,16 @@ class FoundRun(object):
 
 
 class FoundLog(object):
-    """A file that may be a log: its folder, name, owner, and when it was last written."""
+    """A file that may be a log: its folder, name, owner, device and inode, and when it was last written."""
 
-    __slots__ = ("folder", "name", "uid", "written_s")
+    __slots__ = ("file", "folder", "name", "uid", "written_s")
 
-    def __init__(self, folder: str, name: str, uid: int, written_s: float) -> None:
-        self.folder, self.name, self.uid, self.written_s = folder, name, uid, written_s
+    def __init__(self, folder: str, name: str, uid: int, written_s: float, file: "tuple[int, int]") -> None:
+        self.folder, self.name, self.uid, self.written_s, self.file = folder, name, uid, written_s, file
+
+    def is_file(self, info: "os.stat_result") -> bool:
+        """Whether the status is of this file."""
+        return (info.st_dev, info.st_ino) == self.file
 
 
 def find_runs(procfs: "ProcFs") -> "list[FoundRun]":
@@ -153,13 +157,15 @@ def _logs_of(uid: int, paths: "list[str]", since_s: float) -> "Iterator[FoundLog
             files = _logs_in(folder, uid)
         except OSError:
             continue
-        logs += [FoundLog(folder, name, uid, written_s) for written_s, name in files if written_s >= since_s]
+        logs += [
+            FoundLog(folder, name, uid, written_s, file) for written_s, name, file in files if written_s >= since_s
+        ]
     logs.sort(key=lambda log: -log.written_s)
     return iter(logs[:MOST_LOGS])
 
 
-def _logs_in(path: str, uid: int) -> "list[tuple[float, str]]":
-    """(time of the last change, name) of the files of a user in a folder whose names are those of logs."""
+def _logs_in(path: str, uid: int) -> "list[tuple[float, str, tuple[int, int]]]":
+    """(time of the last change, name, device and inode) of a user's files in a folder with names of logs."""
     folder = os.open(path, _FLAGS)
     try:
         files = []
@@ -170,7 +176,7 @@ def _logs_in(path: str, uid: int) -> "list[tuple[float, str]]":
                 if LOG.search(entry.name) and entry.is_file(follow_symlinks=False):
                     info = entry.stat(follow_symlinks=False)
                     if info.st_uid == uid and info.st_size:
-                        files.append((info.st_mtime, entry.name))
+                        files.append((info.st_mtime, entry.name, (info.st_dev, info.st_ino)))
         return files
     finally:
         os.close(folder)

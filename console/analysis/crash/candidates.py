@@ -155,9 +155,9 @@ def _lost_nodes(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:
 
 
 def _has_run_on(node: str, evidence: CrashEvidence, jobs: JobViews) -> bool:
-    """Whether only the connection to a node was lost: it reports the exit code of a rank whose output is not known.
+    """Whether only the connection to a node was lost: it reports the exit code of a rank of which no error is known.
 
-    What that rank printed may be the cause.
+    A node that went down reports none. What that rank printed may be the cause.
     """
     failed = {(end.rank, end.pid) for end in evidence.ranks if end.node == node and (end.exit_code or 0) > 0}
     return any(

@@ -159,20 +159,20 @@ def _table(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: Binary
     if [column.name for column in columns] == _PLAN:
         out.writelines(printable_lines(str(text)).encode() + b"\n" for _, text in rows)
         return
-    left_out = [
-        index for index in range(len(columns)) if with_units and rows and all(row[index] is None for row in rows)
+    kept = [
+        index
+        for index in range(len(columns))
+        if not (with_units and rows) or any(row[index] is not None for row in rows)
     ]
-    columns = [column for index, column in enumerate(columns) if index not in left_out]
-    rows = [[value for index, value in enumerate(row) if index not in left_out] for row in rows]
+    left_out = len(columns) - len(kept)
+    columns, rows = [columns[index] for index in kept], [[row[index] for index in kept] for row in rows]
     units = [column.unit if with_units else "" for column in columns]
     rows = [[_cut(_figure(value, unit)) for value, unit in zip(row, units, strict=True)] for row in rows]
     titles = [printable(column.name) if unit else _title(column) for column, unit in zip(columns, units, strict=True)]
     align = "".join(">" if column.is_aligned_right else "<" for column in columns)
     out.writelines(line.encode() + b"\n" for line in table(rows, header=titles, align=align, rule=True))
     if left_out:
-        out.write(
-            f"\nwithout a value in any row, left out: {format.plural(len(left_out), 'column')}; CSV has all\n".encode()
-        )
+        out.write(f"\n{format.plural(left_out, 'column')} without any value not shown; --format csv has all\n".encode())
 
 
 def _figure(value: Any, unit: str) -> str:

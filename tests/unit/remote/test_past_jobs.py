@@ -385,6 +385,18 @@ def test_log_that_a_process_has_open_is_that_of_a_job_that_lives(tmp_path: Path)
         assert logs_of(procfs) == []
 
 
+def test_log_that_a_process_has_open_by_another_path_is_that_of_a_job_that_lives(tmp_path: Path):
+    path = written(tmp_path / "project" / "train.log", TABLE)
+    elsewhere = tmp_path / "container" / "train.log"  # as a container has the same file
+    elsewhere.parent.mkdir()
+    os.link(path, elsewhere)
+    with shell_in(tmp_path / "project") as procfs:
+        (tmp_path / "proc" / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+        assert len(logs_of(procfs)) == 1
+        with elsewhere.open("a"):
+            assert logs_of(procfs) == []
+
+
 def test_log_of_a_job_that_was_started_again_in_its_folder_is_not_sent(tmp_path: Path):
     written(tmp_path / "project" / "train.log", TABLE)
     argv = [sys.executable, "-c", "input()"]
