@@ -7,6 +7,7 @@ as an evaluation or a checkpoint, are one long step each and do not make it slow
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Final, Literal, NamedTuple
 
@@ -46,24 +47,42 @@ class Pulse(NamedTuple):
 class Slowness:
     """Consecutive windows of a job, each with the duration of a step: whether it has become lastingly longer."""
 
-    def __init__(self, in_minute: int = 1) -> None:
-        """`in_minute`: windows in the time of one; shorter ones are judged where so many times more are known."""
-        self._in_minute, self._warm_up = in_minute, WARM_UP * in_minute
+    def __init__(self, in_minute: int = 1, shorter: Slowness | None = None) -> None:
+        """`in_minute`: windows in the time of one; shorter ones are judged where so many times more are known.
+
+        `shorter` is that of shorter windows of the same job: steps that these have shown are known, too.
+        """
+        self._in_minute, self._warm_up, self._shorter = in_minute, WARM_UP * in_minute, shorter
         self._earlier: deque[float] = deque(maxlen=MOST_EARLIER * in_minute)  # medians
         self._slow: list[float] = []  # medians of the consecutive slow windows up to now
         self._slow_since_s = 0.0
         self._skipped = 0  # consecutive windows that could not be compared
 
     @property
+    def is_known(self) -> bool:
+        """Whether enough windows of its own were not slow."""
+        return len(self._earlier) >= LEAST_EARLIER * self._in_minute
+
+    @property
     def earlier_s(self) -> float | None:
         """Median of the windows that were not slow; None without one."""
-        return median(self._earlier) if self._earlier else None
+        return median(self._known) if self._known else None
+
+    @property
+    def _known(self) -> Sequence[float]:
+        """The medians of the windows that were not slow, with the shorter ones until those of its own are enough."""
+        if self._shorter is None or self.is_known:
+            return self._earlier
+        return (*self._shorter._earlier, *self._earlier)
+
+    def _minutes(self) -> float:
+        return len(self._earlier) / self._in_minute + (self._shorter._minutes() if self._shorter is not None else 0.0)
 
     def is_slow(self, fastest_s: float) -> bool:
         """Whether a window is slow whose steps take at least this long."""
-        if len(self._earlier) < LEAST_EARLIER * self._in_minute:
+        if self._minutes() < LEAST_EARLIER:
             return False
-        return fastest_s >= max(SLOWER * median(self._earlier), ABOVE_SLOWEST * max(self._earlier))
+        return fastest_s >= max(SLOWER * median(self._known), ABOVE_SLOWEST * max(self._known))
 
     def close(self, fastest_s: float, median_s: float, began_s: float) -> bool:
         """Add a window that began at an instant, with the first quartile and the median of its steps; whether slow."""
@@ -91,7 +110,7 @@ class Slowness:
         """How much slower the job has become; None where it is not lastingly slower."""
         if len(self._slow) < LASTING * self._in_minute:
             return None
-        return Slowdown(median(self._slow), median(self._earlier), now_s - self._slow_since_s)
+        return Slowdown(median(self._slow), median(self._known), now_s - self._slow_since_s)
 
 
 class Pace:

@@ -11,6 +11,7 @@ Two samplings serve: figures of one second show steps of 3.5 to 75 s, traffic in
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from functools import lru_cache
 from statistics import median
 from typing import Final, NamedTuple
@@ -29,7 +30,7 @@ MOST_MULTIPLES: Final = 6
 #: Seconds after which a window of figures of one second is dropped.
 LONGEST_WINDOW_S: Final = 300
 #: Mean of the autocorrelation at the multiples, less that at the half multiples, from which a curve has a period. Noise
-#: reaches it in up to 8 % of the windows, so one window proves nothing.
+#: reaches it in up to 10 % of the windows (with a third of their samples unknown), so one window proves nothing.
 LEAST_SCORE: Final = 0.6
 #: Multiples of the period score alike: the shortest that scores this share of the best one is taken.
 AMONG_BEST: Final = 0.8
@@ -53,8 +54,12 @@ WITH_PAUSE: Final = 0.7
 #: distances of bursts may differ from the period.
 BURST: Final = 0.15
 MOST_UNEVEN: Final = 0.35
-#: Share of its samples that a curve may lack.
-MOST_UNKNOWN: Final = 0.1
+#: Share of its samples that a curve may lack, and of the pairs of two samples that are known at a lag at least: where
+#: fewer are, such as of gaps that repeat themselves, the autocorrelation is taken for lower than it is.
+MOST_UNKNOWN: Final = 0.3
+LEAST_PAIRS: Final = 0.4
+#: Share of the samples of a window whose absence may hide as much work as two windows may differ by.
+MOST_HIDDEN: Final = 0.05
 #: Relative distance of neighbouring candidates.
 GRID: Final = 0.004
 #: Consecutive windows whose periods agree within this factor make a steady clock.
@@ -127,22 +132,29 @@ def period_of_curve(values: Curve, least_contrast: float = WORK_CONTRAST) -> Per
 
 
 def _autocorrelation(values: Curve, least_contrast: float) -> NDArray[np.float64] | None:
-    """By lag in parts of a sample, up to half of the length; None of a curve that is unknown or flat."""
+    """By lag in parts of a sample, up to half of the length; None of a curve that is unknown or flat.
+
+    At each lag the mean is of pairs of known values: a value between two known ones may have been that of a burst.
+    """
     is_known = ~np.isnan(values)
     count = len(values)
     if count < 2 or is_known.mean() < 1 - MOST_UNKNOWN:
         return None
-    instants = np.arange(count)
-    curve = np.interp(instants, instants[is_known], values[is_known].astype(np.float64))
-    if curve.std() < least_contrast * abs(curve.mean()) or not curve.any():
+    instants, seen = np.flatnonzero(is_known), values[is_known].astype(np.float64)
+    if seen.std() < least_contrast * abs(seen.mean()) or not seen.any():
         return None
-    curve = curve - np.polyval(np.polyfit(instants, curve, 1), instants)
+    curve = np.zeros(count)
+    curve[instants] = seen - np.polyval(np.polyfit(instants, seen, 1), instants)
     curve = np.convolve(np.pad(curve, 1, "edge"), SMOOTH, "valid")  # else short pulses miss half of their multiples
-    spectrum = np.fft.rfft(curve, 2 * count)
-    products = np.fft.irfft(spectrum * np.conj(spectrum), 2 * count * PARTS)[: count // 2 * PARTS + 1]
+    weights = np.convolve(np.pad(is_known.astype(np.float64), 1, "edge"), SMOOTH, "valid")
+    spectrum, known_spectrum = np.fft.rfft(curve, 2 * count), np.fft.rfft(weights, 2 * count)
+    products = np.fft.irfft(spectrum * np.conj(spectrum), 2 * count * PARTS)[: count // 2 * PARTS + 1] * PARTS
+    pairs = np.fft.irfft(known_spectrum * np.conj(known_spectrum), 2 * count)[: count // 2 + 1]
     if products[0] <= 0:
         return None
-    correlation: NDArray[np.float64] = products / (count - _lags(products)) / (products[0] / count)
+    lags = _lags(products)
+    mean = products / np.maximum(np.interp(lags, np.arange(len(pairs)), pairs), LEAST_PAIRS * (count - lags))
+    correlation: NDArray[np.float64] = mean / mean[0]
     return correlation
 
 
@@ -221,7 +233,7 @@ def _pauses(curve: Curve, period: float) -> bool:
         is_low = np.asarray(curve < LOW * np.nanquantile(curve, 0.98))
     is_pause = is_low[1:] & is_low[:-1]
     pauses = np.count_nonzero(is_pause[1:] & ~is_pause[:-1]) + int(is_pause[0])
-    return bool(pauses >= WITH_PAUSE * len(curve) / period)
+    return bool(pauses >= WITH_PAUSE * np.count_nonzero(~np.isnan(curve)) / period)
 
 
 class _Window(NamedTuple):
@@ -236,11 +248,12 @@ class _Window(NamedTuple):
 class StepClock:
     """The period of one curve over time: whether it goes on, and whether it has become lastingly longer.
 
-    `conserves`: the curve counts work, such as bytes, which a slow step has as much of as another one.
+    `conserves`: the curve counts work, such as bytes, which a slow step has as much of as another one. `finer` is the
+    clock of the same curve in shorter samples: the steps that it has shown are those of the job, too.
     """
 
-    def __init__(self, *, conserves: bool, sampling: Sampling = EACH_SECOND) -> None:
-        self._conserves, self._sampling = conserves, sampling
+    def __init__(self, *, conserves: bool, sampling: Sampling = EACH_SECOND, finer: StepClock | None = None) -> None:
+        self._conserves, self._sampling, self._finer = conserves, sampling, finer
         self._contrast = WORK_CONTRAST if conserves else LEAST_CONTRAST
         # instants are numbers of samples
         self._began: int | None = None  # of the open window
@@ -248,7 +261,7 @@ class StepClock:
         self._now = 0  # of the last read
         self._tried = 0  # its length when it had no period yet
         self._windows: deque[_Window] = deque(maxlen=STEADY_WINDOWS)
-        self._slowness = Slowness(sampling.in_minute)
+        self._slowness: Slowness = Slowness(sampling.in_minute, finer._slowness if finer is not None else None)
         self._work: deque[float] = deque(maxlen=240)  # of the windows that were not slow
         self._pulse: int | None = None  # the newest one
         self._newest: int | None = None  # that is known
@@ -277,8 +290,7 @@ class StepClock:
     @property
     def slowdown(self) -> Slowdown | None:
         """How much longer the period has become; None where it is not lastingly longer."""
-        slow, every_s = self._slowness.slowdown(self._began or 0), self._sampling.every_s
-        return Slowdown(*(value * every_s for value in slow)) if slow is not None else None
+        return self._slowness.slowdown((self._began or 0) * self._sampling.every_s)
 
     def read(self, now: int, values: Curve) -> None:
         """The newest values, the last one of the sample with the number `now`; NaN where unknown.
@@ -318,21 +330,27 @@ class StepClock:
         low, high = float(seen.min()), float(np.quantile(seen, 0.98))
         window = _Window(period.length, float((seen - low).mean()) * period.length, low, high)
         assert self._began is not None
-        if self._slowness.is_slow(period.length) and not self._is_slower(curve, window):
-            self._slowness.skip()  # other work, not the same in more time
-        elif not self._slowness.close(period.length, period.length, self._began):
+        step_s, began_s = period.length * self._sampling.every_s, self._began * self._sampling.every_s
+        if self._slowness.is_slow(step_s) and not self._is_slower(curve, window):
+            if len(seen) > (1 - MOST_HIDDEN) * len(curve):
+                self._slowness.skip()  # other work, not the same in more time
+        elif not self._slowness.close(step_s, step_s, began_s):
             self._work.append(window.work)
         self._windows.append(window)
         self._began, self._tried = now + 1, 0
 
     def _is_slower(self, curve: Curve, window: _Window) -> bool:
         """Whether a longer period is the same step in more time: as much work, and nothing of the earlier period."""
-        correlation, earlier = _autocorrelation(curve, self._contrast), self._slowness.earlier_s
-        if correlation is None or earlier is None:
+        correlation, earlier_s = _autocorrelation(curve, self._contrast), self._slowness.earlier_s
+        if correlation is None or earlier_s is None:
             return False
-        if np.interp(earlier, _lags(correlation), correlation) >= STILL_PERIODIC:
+        earlier = earlier_s / self._sampling.every_s
+        if earlier >= LEAST_SEEN and np.interp(earlier, _lags(correlation), correlation) >= STILL_PERIODIC:
             return False
-        return not self._conserves or median(self._work) / SAME_WORK <= window.work <= median(self._work) * SAME_WORK
+        works: Iterable[float] = self._work
+        if self._finer is not None and not self._slowness.is_known:
+            works = (*self._finer._work, *self._work)
+        return not self._conserves or median(works) / SAME_WORK <= window.work <= median(works) * SAME_WORK
 
     def _follow_pulses(self, now: int, values: Curve) -> None:
         if self._pulse is not None:

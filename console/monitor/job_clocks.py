@@ -214,8 +214,8 @@ class TrafficClock:
 
         if curve is not self._curve:
             self._curve = curve
-            sampling = fine_sampling(curve.every_ms / 1e3)
-            self._clocks = (StepClock(conserves=True, sampling=sampling), StepClock(conserves=True))
+            fine = StepClock(conserves=True, sampling=fine_sampling(curve.every_ms / 1e3))
+            self._clocks = (fine, StepClock(conserves=True, finer=fine))
 
     def _pulse(self, clock: StepClock | None) -> Pulse | None:
         if clock is None or clock.period_s is None or clock.pulse_age_s is None:

@@ -52,11 +52,20 @@ class TrafficCurve:
         return np.roll(self._values, -(self.newest + 1) % len(self._values))
 
     def seconds(self) -> tuple[int, NDArray[np.float64]]:
-        """Number of the newest whole second since the boot of the node, and bytes by second up to it."""
+        """Number of the newest whole second since the boot of the node, and bytes by second up to it.
+
+        A second of which less than half is known is unknown; what another one lacks is taken for as busy as the rest.
+        """
+        import numpy as np
+
         in_second = 1000 // self.every_ms
         values = self.values()[: len(self._values) - (self.newest + 1) % in_second].astype(float)
         whole = values[len(values) % in_second :]
-        return (self.newest + 1) // in_second - 1, whole.reshape(-1, in_second).sum(axis=1)
+        intervals = whole.reshape(-1, in_second)
+        is_known = ~np.isnan(intervals)
+        counts = is_known.sum(axis=1)
+        sums = np.where(is_known, intervals, 0.0).sum(axis=1) * in_second / np.maximum(counts, 1)
+        return (self.newest + 1) // in_second - 1, np.where(2 * counts >= in_second, sums, np.nan)
 
 
 class TrafficTable:

@@ -1,12 +1,14 @@
 """The period of a job's steps in a curve of one value a second, and steps that become lastingly longer in it."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 
 from gconsole.analysis.step_clock import Curve, StepClock, fine_sampling, period_of_curve
+from gconsole.core.store.traffic import TrafficCurve
+from gconsole.records import RankTraffic
 
 RUNS = 20
 SHOWN_S, READ_S = 300, 5
@@ -47,6 +49,15 @@ def is_ever_slow(values: Curve) -> bool:
     return any(clock.slowdown is not None for _, clock in readings(values))
 
 
+def with_gaps(values: Curve, share: float, seed: int, lengths: tuple[int, int] = (1, 2)) -> Curve:
+    """The curve as of an agent that is not scheduled now and then: this share of its values are unknown."""
+    chance, values = random.Random(seed), values.copy()
+    while np.isnan(values).mean() < share:
+        first = chance.randrange(len(values))
+        values[first : first + chance.randint(*lengths)] = np.nan
+    return values
+
+
 @pytest.mark.parametrize("step_s", [4.0, 6.4, 7.77, 11.3, 14.2, 25.5])
 @pytest.mark.parametrize("duty", [0.1, 0.3, 0.6])
 def test_period_of_ten_steps_has_an_error_of_one_percent_at_most(step_s: float, duty: float) -> None:
@@ -55,6 +66,17 @@ def test_period_of_ten_steps_has_an_error_of_one_percent_at_most(step_s: float, 
         period = period_of_curve(curve(lambda _: step_s, seconds, seed=seed, duty=duty, noise=0.1, jitter=0.002))
         assert period is not None
         assert period.length == pytest.approx(step_s, rel=0.01), seed
+
+
+@pytest.mark.parametrize("step_s", [4.83, 6.4, 11.3])
+def test_period_shows_where_bursts_are_unknown(step_s: float) -> None:
+    seen = 0
+    for seed in range(RUNS):
+        steps = curve(lambda _: step_s, int(14 * step_s), seed=seed, duty=0.2, jitter=0.01)
+        period = period_of_curve(with_gaps(steps, 0.15, seed))
+        assert period is None or period.length == pytest.approx(step_s, rel=0.03), seed
+        seen += period is not None
+    assert seen >= 0.8 * RUNS
 
 
 @pytest.mark.parametrize("step_s", [4.3, 6.4, 11.3])
@@ -164,13 +186,14 @@ def test_healthy_job_is_never_slow(step_s: Callable[[float], float], work: Calla
         assert not is_ever_slow(curve(step_s, 2_400, seed=seed, work=work)), seed
 
 
-def test_noise_is_never_slow() -> None:
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_noise_is_never_slow(share: float) -> None:
     for seed in range(RUNS):
         chance, is_high, values = random.Random(seed), False, []
         for _ in range(1_800):
             is_high ^= chance.random() < 0.1
             values.append(1e8 * is_high + chance.random() * 1e5)
-        assert not is_ever_slow(np.array(values)), seed
+        assert not is_ever_slow(with_gaps(np.array(values), share, seed)), seed
 
 
 @pytest.mark.filterwarnings("error")
@@ -257,6 +280,79 @@ def test_healthy_job_of_short_steps_is_never_slow(step_s: float) -> None:
             ])
         ]  # fmt: skip
         assert not [newest for newest, clock in fine_readings(np.concatenate(parts)) if clock.slowdown], seed
+
+
+def both_readings(parts: Sequence[Curve], share: float, seed: int) -> Iterator[tuple[float, StepClock, StepClock]]:
+    """(second, clock of intervals, clock of seconds) after each read; gaps of about a second make a share unknown."""
+    values = with_gaps(np.concatenate(parts), share, seed, (18, 26))
+    curve, in_second = TrafficCurve("tcp", int(1_000 * FINE_S)), round(1 / FINE_S)
+    fine = StepClock(conserves=True, sampling=fine_sampling(FINE_S))
+    by_second = StepClock(conserves=True, finer=fine)
+    for first in range(0, len(values) - READ_S * in_second + 1, READ_S * in_second):
+        for number in range(first, first + READ_S * in_second):
+            if not np.isnan(values[number]):
+                curve.add(traffic(number, int(values[number])))
+        if curve.newest < 0:
+            continue
+        fine.read(curve.newest, curve.values())
+        by_second.read(*curve.seconds())
+        yield (first + READ_S * in_second) * FINE_S, fine, by_second
+
+
+def traffic(number: int, moved: int) -> RankTraffic:
+    every_ms = int(1_000 * FINE_S)
+    began = number * every_ms * 1_000_000
+    return RankTraffic(
+        node="node1", agent="a", seq=1, t=began, mono=began, rx=began, job="job", attempt=0, rank=0, pid=1,
+        start_ticks=1, source="tcp", began=began, every_ms=every_ms, moved_bytes=(moved,),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(5.0, 15.0), (2.0, 10.0)])
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_job_of_short_history_is_slow_by_the_steps_that_the_intervals_showed(
+    before_s: float, after_s: float, share: float
+) -> None:
+    """Seconds alone show steps of 2 s never, and those of 5 s for three windows only after minutes."""
+    for seed in range(4):
+        before, _ = fine_curve(before_s, 330, seed=seed, duty=0.1)
+        after, _ = fine_curve(after_s, 600, seed=seed + 100, duty=0.1 * before_s / after_s)
+        slow = [(at_s, clock.slowdown) for at_s, _, clock in both_readings((before, after), share, seed)]
+        assert not [at_s for at_s, slowdown in slow if slowdown is not None and at_s < 330 + 150], seed
+        ended = slow[-1][1]
+        assert ended is not None, seed
+        assert ended.earlier_s == pytest.approx(before_s, rel=0.05)
+        assert ended.step_s == pytest.approx(after_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "share_of_bytes"),
+    [(6.0, 0.2), (6.0, 2.5), (3.5, 1.0)],
+    ids=["evaluation", "larger batches", "less than twice"],
+)
+@pytest.mark.parametrize("share", [0.0, 0.15])
+def test_longer_steps_of_another_phase_are_not_slow(after_s: float, share_of_bytes: float, share: float) -> None:
+    for seed in range(4):
+        before, _ = fine_curve(2.0, 330, seed=seed, duty=0.1)
+        after, _ = fine_curve(after_s, 400, seed=seed + 100, duty=0.2 / after_s)
+        later, _ = fine_curve(2.0, 200, seed=seed + 200, duty=0.1)
+        parts = (before, after * share_of_bytes, later)
+        assert not [at_s for at_s, fine, clock in both_readings(parts, share, seed) if fine.slowdown or clock.slowdown]
+
+
+def test_parts_of_steps_are_not_the_earlier_steps_of_the_whole() -> None:
+    """Eight micro-batches and an optimizer, whose period the intervals show for one of them or for all."""
+    for seed in range(4):
+        chance, values, at_s = random.Random(seed), np.zeros(900_000), 0.0
+        while at_s < 880.0:
+            parts_s = 4.0 if at_s < 400.0 else 5.0
+            for number in range(1, 9):
+                end_s = at_s + number * parts_s / 8
+                values[int(1_000 * (end_s - 0.1)) : int(1_000 * end_s)] = chance.uniform(0.9, 1.1) * 1e6
+            at_s += parts_s + (0.0 if at_s < 400.0 else 1.0)
+        intervals = values.reshape(-1, int(1_000 * FINE_S)).sum(axis=1)
+        readings = both_readings((intervals,), 0.05, seed)
+        assert not [at_s for at_s, fine, clock in readings if fine.slowdown or clock.slowdown], seed
 
 
 def test_age_of_the_newest_pulse_of_short_steps_is_of_their_intervals() -> None:

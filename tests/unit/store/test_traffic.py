@@ -46,6 +46,14 @@ def test_seconds_are_sums_of_whole_seconds():
     assert np.isnan(by_second[:-4]).all()
 
 
+def test_second_of_which_half_is_known_is_as_busy_throughout_and_one_with_less_is_unknown():
+    store = store_of(record(20 * 10, *[3] * 20), record(20 * 11, *[4] * 10), record(20 * 12, *[5] * 9))
+    store.apply([record(20 * 13, *[6] * 20)])
+    newest, by_second = store.traffic.get(KEY).seconds()
+    assert newest == 13
+    assert np.array_equal(by_second[-4:], [60, 80, np.nan, 120], equal_nan=True)
+
+
 @pytest.mark.parametrize("changed", [{"source": "rdma"}, {"every_ms": 100}])
 def test_other_counter_or_other_intervals_begin_another_curve(changed):
     store = store_of(record(100, 1, 2))
