@@ -38,9 +38,9 @@ _LOCKS = frozenset(("flock", "fcntl", "fsync"))
 _RELATIVE = frozenset(("nanosleep", "poll"))
 _SLEEPS = frozenset(("nanosleep", "clock_nanosleep"))
 _MAX_SLEEP_S = 1e9
-#: Calls of I/O threads, and the first letters of the names that torch and NCCL give to theirs.
+#: Calls of I/O threads, and the first letters of the names that torch, gloo and NCCL give to theirs.
 _SOCKET_CALLS = EPOLLS | POLLS | SELECTS | frozenset(("recvfrom", "recvmsg", "read"))
-_OF_COLLECTIVES = ("pt_", "NCCL", "nccl", "cuda")
+_OF_COLLECTIVES = ("pt_", "gloo_", "NCCL", "nccl", "cuda")
 _SHARED_MEMORY = ("/dev/shm/", "/memfd:")
 _P_PID = 1  # waitid(): `id` is a pid
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -218,7 +218,7 @@ class ThreadWaits(object):
         """What the threads without a Python stack wait for on sockets, the I/O threads of libraries; and shared memory.
 
         Also files that another process has locked, while the main thread sleeps: it may try again and again.
-        `python_tids` are ids in the PID namespace of the process. Threads of torch and NCCL are left out: they
+        `python_tids` are ids in the PID namespace of the process. Threads of torch, gloo and NCCL are left out: they
         serve collectives, and hold a connection to every peer.
         """
         skipped = {self._outer_tid(pid, inner) for inner in python_tids}

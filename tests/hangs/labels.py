@@ -222,6 +222,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("reads_from_its_worker", _behind({2}, "file_io", "subprocess")),
     LabelledJob("pool_of_workers", _behind({2}, "python_lock", "subprocess")),
     LabelledJob("pool_executor", _behind({1}, "subprocess")),
+    LabelledJob("engine_in_a_child", _behind({1}, "subprocess")),
     # sockets of a library's I/O threads, and memory
     LabelledJob("zmq_learner", _behind({0}, "file_io"), launcher="plain", needs=("zmq",)),
     LabelledJob("zmq_rollouts", _behind({2}, "sleep"), launcher="plain", needs=("zmq",)),
@@ -339,6 +340,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("asyncio_trains", MOVING),
     LabelledJob("negotiates_and_trains", MOVING, launcher="plain"),
     LabelledJob("engine_schedules", MOVING),
+    LabelledJob("rollouts_from_a_child", MOVING),
     LabelledJob("pipeline_runs", MOVING),
     LabelledJob("saves_in_a_thread", MOVING),
     LabelledJob("starts_slowly", _no_culprit("moving", "slow", "undecided", may_name=(3,), decidable=False)),

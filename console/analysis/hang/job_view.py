@@ -31,6 +31,10 @@ from .wait_for import PeerWait, Processes, is_waiting_for_clients
 OPAQUE: Final[frozenset[FrameClass]] = frozenset({"device_wait", "unknown"})
 #: Status of ranks whose process is there.
 _THERE: Final = ("present", "no_permission")
+#: Classes of waits that may be for a child process.
+_MAY_BE_FOR_A_CHILD: Final[frozenset[FrameClass]] = frozenset(
+    {"python_lock", "network_io", "file_io", "sleep", "unknown"}
+)
 #: Classes of a process that the kernel does not run, whatever its stack shows.
 HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "debugger"})
 #: Role of a process outside of the job that ranks wait for.
@@ -89,8 +93,8 @@ class JobView:
         if state.cls in WAITING or state.cls in HELD:
             return ()
         worker = self.blocking_worker(state)
-        if worker is not None and worker.cls not in HELD:
-            return worker.peer_waits
+        if worker is not None:
+            return worker.peer_waits if worker.cls not in HELD else ()
         if not state.polls_memory:
             return state.peer_waits
         # ranks that all poll do not wait for each other: any of them may be between two steps
@@ -134,6 +138,9 @@ class JobView:
 
     def is_serving(self, state: RankState) -> bool:
         """Whether a rank waits for clients: its analysed thread, or another one while that waits in its own process."""
+        worker = self.blocking_worker(state)
+        if worker is not None and worker.cls in HELD:
+            return False
         if is_waiting_for_clients(state.waits_for):
             return not state.peer_waits  # else ranks may be its clients, as where every rank has a server
         in_thread = state.cls in ("python_lock", "sleep", "network_io") and state.key in self._listening
@@ -338,11 +345,31 @@ def job_view_of(evidence: Evidence) -> JobView:
         elif state.role != "rank" and state.rank is not None:
             workers.setdefault(state.rank, []).append(state)
     for index, state in enumerate(states):
-        if waits_for_pool(state, workers.get(state.rank or 0, ())):
+        below = workers.get(state.rank, ()) if state.rank is not None else ()
+        if waits_for_pool(state, below):
             states[index] = replace(state, cls="subprocess")
+        elif _waits_for_held_child(state, below):
+            states[index] = replace(state, cls="subprocess", poll=None)
     states.sort(key=lambda state: (state.rank or 0, state.key))
-    below = {rank: tuple(members) for rank, members in sorted(workers.items())}
-    return JobView(evidence, tuple(states), below, tuple(peers))
+    of_ranks = {rank: tuple(members) for rank, members in sorted(workers.items())}
+    return JobView(evidence, tuple(states), of_ranks, tuple(peers))
+
+
+def _waits_for_held_child(state: RankState, children: Iterable[RankState]) -> bool:
+    """Whether a process below a rank is stopped or blocked while the rank waits, in whatever way, for no other rank.
+
+    An inference engine, a simulator or a pool is waited for in an event loop, a lock, a pipe, or a sleep between two
+    looks, which alone shows nothing.
+    """
+    if state.runs or state.cls not in _MAY_BE_FOR_A_CHILD:
+        return False
+    return any(_is_held_throughout(child) for child in children)
+
+
+def _is_held_throughout(state: RankState) -> bool:
+    """Whether a process is stopped or traced, or was in uninterruptible sleep without waking up in any sample."""
+    is_asleep = state.samples > 1 and state.frozen_s >= state.watched_s
+    return state.cls in HELD and (state.cls != "uninterruptible" or is_asleep)
 
 
 def _with_place(state: RankState, samples: Sequence[StackSample], place: Place | None) -> RankState:

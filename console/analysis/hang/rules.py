@@ -6,6 +6,7 @@ evidence would decide.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -26,6 +27,8 @@ CONFIDENCES: Final = ("possible", "likely", "certain")
 TOGETHER_NS: Final = 2_500_000_000
 #: Seconds. A sleep that is longer is meant never to end.
 MEANT_TO_END_S: Final = 86_400.0
+#: Collectives to which every rank contributes: none of them waits in one for its next task.
+_OF_EQUALS: Final = re.compile(r"all_?reduce|all_?gather|all_?to_?all|reduce_scatter|barrier", re.IGNORECASE)
 #: Exit codes of ranks that a launcher ended.
 _SENT_BY_LAUNCHERS: Final = frozenset({-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT})
 #: Exit codes of crashes: signals that no launcher sends.
@@ -235,8 +238,11 @@ _OUTSIDE: Final = -1
 
 
 def _serves(view: JobView, still: Stillness) -> RuleResult | None:
-    """All ranks wait for requests, or for one that does: a service without clients, not a hang."""
-    if view.opaque or not view.states:
+    """All ranks wait for requests, or for one that does: a service without clients, not a hang.
+
+    Refuses where others wait in a collective to which all contribute: these have work, so that one has, too.
+    """
+    if view.opaque or not view.states or any(_OF_EQUALS.search(state.call) for state in view.communicating):
         return None
     serving = [state for state in view.states if view.is_serving(state) and not state.is_communicating]
     if view.communicating:  # a thread that serves figures of a training job is no service

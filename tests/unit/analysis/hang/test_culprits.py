@@ -423,6 +423,34 @@ def test_main_thread_that_keeps_a_training_thread_waiting_is_named(main, slept_s
     assert (verdict.state, [culprit.site.function for culprit in verdict.culprits]) == ("hung", [named])
 
 
+@pytest.mark.parametrize(
+    ("waits", "facts"),
+    [
+        (LOCKED, {}), (own("recv_result", 9), {"syscall": "epoll_wait"}),
+        (own("poll", 9), {"syscall": "clock_nanosleep"}),
+        (own("collect", 9), {"waits_for": (WaitTarget(kind="listener", direction="read", local="0.0.0.0 80"),)}),
+    ],
+    ids=["lock", "event loop", "sleep", "event loop with a server"],
+)  # fmt: skip
+def test_rank_waits_for_its_child_that_is_stopped(waits, facts):
+    """Such as an inference engine, which the rank awaits in an event loop or through threads of a library."""
+    scene = waiting(Scene(), 1).rank(1, waits, **facts).child(1, own("busy_loop", 40), role="child", state="T")
+    verdict = scene.verdict()
+    assert (verdict.state, names(verdict)) == ("hung", [(1, "subprocess")])
+    assert "waits for a child process" in verdict.summary
+    assert "kill -CONT 901" in verdict.next_step
+
+
+@pytest.mark.parametrize(
+    ("waits", "facts", "child"),
+    [(LOCKED, {}, {"state": "D", "wakes": 3}), (own("spin", 9), {"state": "R", "wakes": 9}, {"state": "T"})],
+    ids=["child that reads a disk", "rank that computes"],
+)
+def test_rank_does_not_wait_for_each_child_that_does_not_run(waits, facts, child):
+    scene = waiting(Scene(), 1).rank(1, waits, **facts).child(1, own("load", 40), role="child", **child)
+    assert "subprocess" not in {cls for _, cls in names(scene.verdict())}
+
+
 def test_rank_that_waits_for_its_pool_is_blocked_by_the_process_in_its_own_code():
     pool = StackFrame("get", LIB + "multiprocessing/pool.py", 770)
     waits = (MAIN, pool, StackFrame("wait", LIB + "threading.py", 300))

@@ -261,6 +261,16 @@ class TestNoCulprit:
         assert (verdict.state, verdict.stalled, names(verdict)) == ("undecided", False, [])
         assert "rank 0 waits for requests, and ranks 1-3 wait for it in broadcast" in verdict.summary
 
+    def test_rank_that_also_listens_is_no_service_where_the_others_exchange_data_of_their_own(self):
+        """As where a rank collects rollouts through an event loop in which a server runs, too."""
+        listener = WaitTarget(kind="listener", direction="read", local="0.0.0.0 80")
+        scene = Scene().rank(0, own("collect", 5), syscall="epoll_wait", waits_for=(listener,))
+        for rank in (1, 2, 3):
+            scene.rank(rank, collective("all_reduce", 12))
+        verdict = scene.verdict()
+        assert verdict.stalled
+        assert "no action needed" not in verdict.next_step
+
     def test_late_rank_of_a_training_job_that_serves_its_figures_is_named(self):
         listener = WaitTarget(kind="listener", direction="read", local="0.0.0.0 80")
         scene = Scene().rank(0, LOCKED, threads=[("metrics", own("serve", 5))])
