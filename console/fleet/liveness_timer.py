@@ -45,6 +45,7 @@ class LivenessTimer:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # monotonic time of the next check
         self._late_at = -math.inf  # monotonic time of the last late check
+        self._late_s = 0.0  # its lateness
         self._reported_s = 0.0  # largest lateness reported since the console was on time; 0: on time
 
     def add(self, check: Check) -> Callable[[], None]:
@@ -64,6 +65,12 @@ class LivenessTimer:
         """Whether the event loop was late within the last `SETTLE_S`."""
         return self._clock() < self._late_at + SETTLE_S
 
+    def late_s(self, within_s: float) -> float:
+        """The lateness of the last late check, if it was within this time or is due now; else 0."""
+        now = self._clock()
+        overdue_s = now - self._due if self._timer is not None else 0.0
+        return max(overdue_s, self._late_s if now - self._late_at <= within_s else 0.0)
+
     def _remove(self, number: int) -> None:
         self._checks.pop(number, None)
         self._dues.pop(number, None)
@@ -82,7 +89,7 @@ class LivenessTimer:
         now = self._clock()
         late_s = now - self._due
         if late_s > LATE_S:
-            self._late_at = now
+            self._late_at, self._late_s = now, late_s
             if late_s > REPORTED_S:
                 self._report(late_s)
         elif self._reported_s and now - self._late_at > ON_TIME_S:

@@ -23,7 +23,7 @@ from . import quotas
 from .agent_connection import AgentConnection
 from .backoff import Backoff
 from .deploy import agent_payload
-from .liveness_timer import LivenessTimer
+from .liveness_timer import REPORTED_S, LivenessTimer
 from .record_receiver import RecordReceiver
 from .rpc import Frame, Ping, Rpc, failure_of
 from .wire import Hello
@@ -106,7 +106,7 @@ class NodeLink:
             try:
                 await self._run_connection()
             except errors.FleetError as error:
-                self.failure = error
+                self.failure = self._or_console_late(error)
             except Exception as error:  # noqa: BLE001 - show bugs at the node instead of ending the task silently
                 self.failure = errors.Internal(internal_error(error, f"the link to {self.node.name}"))
             if self._stopping:
@@ -118,6 +118,16 @@ class NodeLink:
             wait_s = self._backoff.draw_s() if self.failure.retry else None
             self._publish_state("lost" if self.state in ("ok", "lost") else "failed", retry_in_s=wait_s)
             await self._backoff.wait(wait_s, was_away=self.failure.was_away)
+
+    def _or_console_late(self, error: errors.FleetError) -> errors.FleetError:
+        """The failure of a connection, or that the console itself was late for so long that its agent ended."""
+        late_s = self._liveness_timer.late_s(self.node.agent.orphan_s + CLOCK_PING_S)
+        if self.state not in ("ok", "lost") or type(error) is not errors.Lost or late_s < REPORTED_S:
+            return error
+        return errors.ConsoleLate(
+            f"{error.text}, after the console was late by {late_s:.0f} s",
+            "run the console on a machine with more free CPU time that is not suspended",
+        )
 
     @property
     def agent_id(self) -> str:

@@ -30,6 +30,8 @@ UNWIND_NS: Final = 10_000_000_000
 #: ns after the last end for which a launcher that lives may restart the job: torchrun's rendezvous waits up to 30 s for
 #: further nodes (`last_call_timeout`), and on a busy node the new ranks take seconds to appear.
 RESTART_NS: Final = 40_000_000_000
+#: ns in which a node to which only the connection was lost is usually there again.
+RETURN_NS: Final = 20_000_000_000
 #: ns for which a newer attempt must live until an earlier one that failed is no finding any more.
 RECOVERED_NS: Final = 300_000_000_000
 #: Ended ranks and outputs from which on jobs are judged in a thread, and the pause after that in multiples of its time.
@@ -47,6 +49,7 @@ class CrashCourse(msgspec.Struct, frozen=True):
     newer: int | None = None  # a newer attempt with living ranks
     newer_rx: int = 0  # since when
     is_recovered: bool = False  # a newer attempt ended well
+    lost_rx: int = 0  # when the last of its nodes was lost
     ended_before_ns: int | None = None  # of a job that had ended before the console came: how long before
 
 
@@ -181,6 +184,7 @@ def _course_of(store: Store, job: str, attempt: int) -> CrashCourse:
         newer=max((rank.attempt for rank in living), default=None),
         newer_rx=min((rank.rx for rank in living), default=0),
         is_recovered=bool(newer) and not living and not any(rank.exit_code for rank in newer),
+        lost_rx=store.endings.lost_rx((job, attempt)),
     )  # fmt: skip
 
 
@@ -223,7 +227,7 @@ class CrashFindings:
 
 def is_settled(course: CrashCourse, now_rx: int) -> bool:
     """Whether what the nodes report about the end of a job has arrived, and no restart is to be expected."""
-    if now_rx - course.first_end_rx < SETTLE_NS:
+    if now_rx - course.first_end_rx < SETTLE_NS or (course.lost_rx and now_rx - course.lost_rx < RETURN_NS):
         return False
     if course.newer is not None or not course.may_restart:
         return True

@@ -54,6 +54,7 @@ class Node(Record, tag="node", kw_only=True):
 
     hostname: str  # name that the node reports
     boot_id: str  # random id of this boot of the kernel
+    init_start_ticks: Count | None = None  # start of process 1, of a container that of it, in clock ticks after boot
     kernel: str  # version of the kernel
     arch: str  # architecture: x86_64, aarch64
     python: str  # version of the interpreter the agent runs on

@@ -115,6 +115,12 @@ class Lost(FleetError):
     name = "lost"
 
 
+class ConsoleLate(FleetError):
+    """An agent ended because it received nothing from a console that was late; the node itself may be well."""
+
+    name = "console_late"
+
+
 class GatewayLost(FleetError):
     """The connection to the gateway of a node was lost; the node itself may be well."""
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ..proc.procfs import read_number, read_text
+from ..proc.procfs import ProcFs, read_number, read_text
 from .base import Sampler
 
 #: Bytes of a sector in /proc/diskstats, whatever the disk has.
@@ -24,6 +24,7 @@ def node_fields(agent: "Agent") -> "Fields":
     return {
         "hostname": uname.nodename,
         "boot_id": read_text("/proc/sys/kernel/random/boot_id") or "",
+        "init_start_ticks": _start_of_init(),
         "kernel": uname.release,
         "arch": uname.machine,
         "python": "%d.%d.%d" % sys.version_info[:3],
@@ -39,6 +40,13 @@ def node_fields(agent: "Agent") -> "Fields":
         "missing": list(agent.missing),
         "simulated": bool(context.simulate_gpus),
     }
+
+
+def _start_of_init() -> "int | None":
+    try:
+        return ProcFs().stat(1).start_ticks
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def user_name(uid: int) -> "str | None":

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,6 +166,8 @@ def _lose_node(job: RunningJob) -> None:
         if "python" in line and line.split()[0] != "1":  # 1 is the init of its namespace
             with contextlib.suppress(ProcessLookupError):
                 node.kill(int(line.split()[0]), signal.SIGKILL)
+    (node.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    node.output(["mount", "--bind", f"{node.inside}/boot_id", "/proc/sys/kernel/random/boot_id"])
     threading.Timer(REBOOT_S, node.up).start()
 
 

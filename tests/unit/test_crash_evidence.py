@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gconsole.core.store import Store
 from gconsole.monitor.crash_evidence import DELAY_NS, crash_evidence, launchers_of
 from gconsole.records import Failure, Log, NodeState, Output, Process, Rank
@@ -116,6 +118,45 @@ def test_ranks_of_a_lost_node_are_of_unknown_state():
     (evidence,) = crash_evidence(store)
     assert [(rank.rank, rank.state) for rank in evidence.ranks] == [(0, "ended"), (1, "unknown")]
     assert [(loss.node, loss.reason) for loss in evidence.losses] == [("n2", "no data for 10 s")]
+
+
+def a_state(state: str, name: str, at: int) -> NodeState:
+    error = Failure(name, name) if name else None
+    return NodeState(node="n2", state=state, rx=at, error=error)
+
+
+@pytest.mark.parametrize("name", ["console_late", "gateway_lost", "agent_crashed"])
+def test_node_whose_connection_alone_was_lost_is_not_lost(name):
+    store = a_store(a_rank(0), a_rank(1, "n2"), a_state("ok", "", 20 * S), a_state("lost", name, 30 * S),
+                    an_end(0, at=40 * S))  # fmt: skip
+    (evidence,) = crash_evidence(store)
+    assert evidence.losses == ()
+    store.apply([a_state("lost", "timeout", 50 * S)])
+    (evidence,) = crash_evidence(store)
+    assert [loss.reason for loss in evidence.losses] == ["timeout"], "it cannot be reached again"
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "init", "at_s", "kept"),
+    [("b", 7, 45, False), ("c", 7, 45, True), ("b", 9_000, 45, True), ("b", None, 45, True), ("b", 7, 100, True)],
+    ids=["has run on", "rebooted", "container restarted", "unknown", "out of reach for long"],
+)  # fmt: skip
+def test_node_that_is_there_again_without_a_restart_was_not_lost(boot_id, init, at_s, kept):
+    from gconsole.records import Node
+
+    def a_node(agent: str, boot_id: str, init: int | None, rx: int) -> Node:
+        return Node(
+            node="n2", agent=agent, hostname="n2", boot_id=boot_id, init_start_ticks=init, kernel="6", arch="x86_64",
+            python="3.11", uid=0, pid=1, sample_interval_ms=1000, rx=rx,
+        )  # fmt: skip
+
+    store = a_store(
+        a_node("a", "b", 7, 10 * S), a_rank(0), a_rank(1, "n2"), a_state("ok", "", 20 * S),
+        a_state("lost", "lost", 30 * S), an_end(0, at=40 * S),
+        *[a_node("b", boot_id, init, at_s * S)] * 2,  # an agent repeats it
+    )  # fmt: skip
+    losses = [loss for evidence in crash_evidence(store) for loss in evidence.losses]
+    assert bool(losses) is kept
 
 
 def test_ended_ranks_are_kept_when_another_agent_starts_on_their_node():

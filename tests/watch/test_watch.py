@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from jobs import gloo_environment, start_torchrun
+from program import GCONSOLE
 from rig import Rig
+from rig.waiting import wait_until
 
 from tests.hangs.labels import JOBS
 from tests.hangs.live_jobs import running, wait_ready
@@ -37,6 +43,39 @@ def test_hang_is_alerted_once_also_across_a_restart(rig: Rig, needs_torch: None,
         ["rank 1"],
     )
     assert alert["verdict"]["culprits"][0]["rank"] == 1
+
+
+def node_states(records: Path) -> list[dict[str, Any]]:
+    """The records of the states of nodes that a console wrote so far."""
+    lines = records.read_text().rpartition("\n")[0].splitlines() if records.exists() else []
+    return [record for record in map(json.loads, lines) if record["kind"] == "node_state"]
+
+
+def states(records: Path) -> list[str]:
+    return [record["state"] for record in node_states(records)]
+
+
+def test_console_that_was_stopped_until_its_agents_ended_calls_no_node_lost(rig: Rig, tmp_path: Path) -> None:
+    """As a laptop that was suspended: what ends on a node at that time did not end because the node was lost."""
+    nodes = rig.nodes[:2]
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name for node in nodes])
+    records = tmp_path / "records.ndjson"
+    argv = [str(GCONSOLE), "batch", str(hosts), "--for", "10m", "--records", str(records)]
+    console = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: states(records).count("ok") == 2)
+        console.send_signal(signal.SIGSTOP)
+        wait_until(lambda: not any("gconsole" in node.ps() for node in nodes))
+        console.send_signal(signal.SIGCONT)
+        wait_until(lambda: states(records).count("ok") == 4)
+        console.send_signal(signal.SIGINT)
+        console.wait(60)
+    finally:
+        console.kill()
+    losses = [each["error"] for each in node_states(records) if each["state"] == "lost"]
+    assert losses
+    assert {loss["name"] for loss in losses} == {"console_late"}
+    assert all("the console was late by" in loss["text"] for loss in losses)
 
 
 def test_set_up_of_a_group_in_mid_training_is_a_hang_after_stall_s(rig: Rig, needs_torch: None, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from ...records import Log, NodeState, Process, Rank
+from ...records import Log, Node, NodeState, Process, Rank
 from .entities import ProcessKey
 from .outputs import OutputTable
 
@@ -18,6 +18,12 @@ from .outputs import OutputTable
 MOST_FAULTS: Final = 4_096
 MOST_LOSSES: Final = 1_024
 MOST_PROCESSES: Final = 65_536
+#: Names of failures of the console, of its agent or of the way to a node: nothing shows that the node itself is lost.
+_NOT_OF_THE_NODE: Final = frozenset({"console_late", "gateway_lost", "agent_crashed", "no_descriptors", "internal"})
+#: Names of failures to reach it again, which show that.
+_UNREACHABLE: Final = frozenset({"refused", "timeout", "lost"})
+#: ns within which a node that was only out of reach is there again: established connections of jobs outlast that.
+RETURNED_NS: Final = 60_000_000_000
 
 
 class LostNode(msgspec.Struct, frozen=True):
@@ -28,6 +34,23 @@ class LostNode(msgspec.Struct, frozen=True):
     last_rx: int  # console time of its last record before, ns
     rx: int  # console time when it was found lost, ns
     ranks: tuple[Rank, ...]
+
+
+def has_run_on(before: Node, after: Node) -> bool:
+    """Whether a node, or a container, was not restarted between two agents."""
+    is_known = after.init_start_ticks is not None
+    return is_known and (before.boot_id, before.init_start_ticks) == (after.boot_id, after.init_start_ticks)
+
+
+def is_loss(before: NodeState | None, record: NodeState) -> bool:
+    """Whether a node itself was lost, as far as its connection shows."""
+    if before is None or record.state != "lost":
+        return False
+    name = record.error.name if record.error is not None else ""
+    if before.state == "lost":
+        earlier = before.error.name if before.error is not None else ""
+        return earlier in _NOT_OF_THE_NODE and name in _UNREACHABLE
+    return before.state == "ok" and name not in _NOT_OF_THE_NODE
 
 
 class EndTables:
@@ -62,6 +85,18 @@ class EndTables:
         self.version = version
         reason = record.error.text if record.error is not None else "lost"
         self.losses.append(LostNode(record.node, reason, last_rx, record.rx, ranks))
+
+    def drop_losses(self, node: str, rx: int, version: int) -> None:
+        """Forget the newest losses of a node that has not restarted: it was out of reach, and has run on."""
+        kept = [loss for loss in self.losses if loss.node != node or rx - loss.rx > RETURNED_NS]
+        if len(kept) < len(self.losses):
+            self.version = version
+            self.losses = deque(kept, maxlen=MOST_LOSSES)
+
+    def lost_rx(self, attempt: tuple[str, int]) -> int:
+        """Console time, ns, at which a node with ranks of an attempt of a job was last found lost; 0: never."""
+        rxs = (loss.rx for loss in self.losses if any((rank.job, rank.attempt) == attempt for rank in loss.ranks))
+        return max(rxs, default=0)
 
     def changed_since(self, version: int) -> bool:
         """Whether anything changed after a version of the store."""

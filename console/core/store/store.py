@@ -16,7 +16,7 @@ from ...records.kinds import EVENTS, SPECS, identity, is_event, is_gone
 from ..versioned_table import Table, newer
 from .captures import CaptureTable
 from .clocks import ClockTables
-from .endings import EndTables
+from .endings import EndTables, has_run_on, is_loss
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankTable, RetainedEntries
 from .history_feed import HistoryFeed
 from .jobs import JobTables
@@ -196,17 +196,19 @@ class Store:
             now.failure = record.error
         if before is None or before.state != record.state:
             self._event(record)
-            if before is not None and before.state == "ok" and record.state == "lost":
-                ranks = [now.rank for now in self.ranks.values() if now.rank.node == record.node]
-                live = tuple(rank for rank in ranks if rank.status != "exited")
-                if live:
-                    self.endings.add_loss(record, now.last_rx, live, self.version)
+        if is_loss(before, record):
+            ranks = [now.rank for now in self.ranks.values() if now.rank.node == record.node]
+            live = tuple(rank for rank in ranks if rank.status != "exited")
+            if live:
+                self.endings.add_loss(record, now.last_rx, live, self.version)
 
     def _node(self, record: records.Node) -> None:
         now = self._update_last_rx(record)
         if now.node is None or now.node.agent != record.agent:
             now.agent_rx = record.rx
         if now.node is not None and now.node.agent != record.agent:
+            if has_run_on(now.node, record):
+                self.endings.drop_losses(record.node, record.rx, self.version)
             now.host = now.cost = None
             self._drop_facts(record.node)
             if self._recent is not None and now.node.boot_id != record.boot_id:
