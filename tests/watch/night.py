@@ -81,6 +81,8 @@ class Step:
     def line(self) -> str:
         took = "" if self.alerted_s is None else f"{self.alerted_s:.0f} s"
         texts = [f"{a['event']} {a['finding']['id']} {','.join(a['finding']['culprits'])}" for a in self.alerts]
+        if self.outcome in FAILURES:
+            texts += [alert["finding"]["text"] for alert in self.alerts]
         return f"{self.outcome:8s} {self.kind:8s} {self.job.id:28s} {took:>6s}  {self.problem or '; '.join(texts)}"
 
 
@@ -186,10 +188,10 @@ class Night:
 
 
 @contextlib.contextmanager
-def night(stall_s: float) -> Iterator[Night]:
+def night(name: str, stall_s: float) -> Iterator[Night]:
     """Two nodes with stand-ins of their kernel logs, and a watch that sees them."""
     with contextlib.ExitStack() as stack:
-        rig = stack.enter_context(Rig(nodes=NODES, name="night"))
+        rig = stack.enter_context(Rig(nodes=NODES, name=name))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for node in rig.nodes:
             stack.enter_context(live_crashes.kernel_log(node))
@@ -219,11 +221,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=40, help="number of faults")
     parser.add_argument("--seed", type=int, default=1, help="which jobs are drawn")
+    parser.add_argument("--name", default="night", help="of the nodes: several nights run at once")
     parser.add_argument("--stall-s", type=float, default=10.0, help="[watch] stall_s")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the watch and the nodes
     steps, began = drawn(options.jobs, options.seed), time.monotonic()
-    with night(options.stall_s) as running:
+    with night(options.name, options.stall_s) as running:
         for step in steps:
             running.run(step)
             print(step.line(), flush=True)
