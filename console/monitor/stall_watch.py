@@ -39,6 +39,8 @@ MOST_LATE_CAPTURES: Final = 20
 RELEASE_S: Final = 120.0
 #: Nanoseconds after the start for which a diagnosis waits for nodes that have not reported yet.
 STARTS_NS: Final = 20_000_000_000
+#: Nanoseconds for which stacks that no diagnosis of this watch requested are evidence of the present.
+RECENT_NS: Final = 120_000_000_000
 #: Newest steps of a rank from which the duration of a step is taken.
 MOST_STEPS: Final = 9
 
@@ -55,11 +57,19 @@ class _Diagnosed(msgspec.Struct):
     pause_s: float = AGAIN_S / 2  # until then
     is_reported: bool = False  # its verdict is a finding
     timed_out: int = 0  # consecutive diagnoses in which no stack was read in time
+    failed: int = 0  # consecutive diagnoses that brought no stack, after earlier ones that did
     is_unread: bool = False  # no stack of its ranks could be read
     slow_s: float | None = None  # monotonic; when it last appeared to be slow, not to stand still
     instead: tuple[FindingDraft, ...] | None = None  # findings in place of that of its verdict; None: that one
     late: LateCaptures = msgspec.field(default_factory=LateCaptures)
     late_captures: int = 0  # diagnoses because of a late rank
+
+
+class _Judged(msgspec.Struct):
+    """The verdict on a job by its newest stack, which later changes of the job's ranks do not alter."""
+
+    rx: int  # of that stack, console time, ns
+    draft: FindingDraft | None
 
 
 class StallWatch:
@@ -71,6 +81,7 @@ class StallWatch:
         self._signs = signs_of(store)
         self._slow = SlowJobs(store)
         self._diagnosed: dict[JobKey, _Diagnosed] = {}
+        self._judged: dict[JobKey, _Judged] = {}
 
     @property
     def step_clocks(self) -> JobClocks:
@@ -109,11 +120,15 @@ class StallWatch:
         """The findings after a diagnosis of these jobs: of all jobs that do not move."""
         judgements = {(each.verdict.job, each.view.evidence.job.attempt): each for each in self._judgements()}
         now_s = self._clock()
-        drafts = {job: draft for job, each in judgements.items() if (draft := self._finding(each)) is not None}
+        captured = self._judge(judgements)
+        drafts = {job: kept.draft for job, kept in self._judged.items() if kept.draft is not None}
         for suspicion in jobs:
             if suspicion.since_s:
                 judgement, draft = judgements.get(suspicion.job), drafts.get(suspicion.job)
                 entry = self._diagnosed.setdefault(suspicion.job, _Diagnosed(now_s))
+                entry.failed = 0 if suspicion.job in captured or judgement is None else entry.failed + 1
+                if entry.failed > 1:  # once, its node may have been lost meanwhile, or busy
+                    judgement = None
                 entry.instead = self._instead(suspicion, judgement, draft, entry)
                 reported = (draft,) if entry.instead is None and draft is not None else entry.instead or ()
                 is_known = any(_is_error(each) or suspicion.is_slow for each in reported)
@@ -131,10 +146,29 @@ class StallWatch:
                 of_verdict = ()  # a capture of some seconds does not show that a rank is lastingly late
             instead = current.instead if current is not None else None
             is_unread = current is not None and current.is_unread
-            if instead and is_unread and job in judgements and judgements[job].view.captured:
+            if instead and is_unread and job in captured and judgements[job].view.captured:
                 instead = None  # it was read since
             findings += of_verdict if instead is None or any(map(_is_error, of_verdict)) else instead
         return findings
+
+    def _judge(self, judgements: Mapping[JobKey, Judgement]) -> set[JobKey]:
+        """Judge the jobs of which there are stacks that were not judged yet; these jobs.
+
+        Stacks are evidence of the time at which they were read, with what was known of the ranks then. Minutes later, a
+        lost connection may have taken their history.
+        """
+        new: set[JobKey] = set()
+        for job, judgement in judgements.items():
+            rx = max((stack.rx for stack in judgement.view.evidence.stacks), default=0)
+            kept = self._judged.get(job)
+            if rx and (kept is None or rx > kept.rx):
+                is_recent = self._store.newest_rx - rx <= RECENT_NS
+                self._judged[job] = _Judged(rx, self._finding(judgement) if is_recent else None)
+                if is_recent:
+                    new.add(job)
+        for job in self._judged.keys() - judgements.keys():
+            del self._judged[job]
+        return new
 
     def _finding(self, judgement: Judgement) -> FindingDraft | None:
         """The finding of an automatic diagnosis: an undecided verdict is none, unless the job stands still.

@@ -38,3 +38,28 @@ def test_rank_that_progressed_is_known_to_for_a_minute():
     entry = RankProgress("progressing", "", AT, slept=False)
     assert holds(entry, rank_now(50, None))
     assert not holds(entry, rank_now(LASTS_NS // SECOND + 1, None))
+
+
+def test_pauses_of_a_rank_are_known_also_when_the_agent_of_its_node_is_replaced():
+    from gconsole.core.store import Store
+    from gconsole.records import Node, Rank
+
+    def head(agent: str, at: int) -> dict:
+        return {"node": "n1", "agent": agent, "seq": 1, "t": at, "mono": at, "rx": at}
+
+    def a_node(agent: str, at: int) -> Node:
+        return Node(
+            **head(agent, at), hostname="n1", boot_id="b", kernel="6", arch="x86_64", python="3.11", uid=0, pid=1,
+            sample_interval_ms=1000,
+        )  # fmt: skip
+
+    def a_rank(agent: str, at: int, start_ticks: int = 7) -> Rank:
+        return Rank(**head(agent, at), job="j", rank=0, pid=9, start_ticks=start_ticks, source="environ")
+
+    store = Store()
+    store.apply([a_node("a", 1), a_rank("a", 2)])
+    store.ranks["n1", 9, 7].longest_pause_s = 40.0
+    store.apply([a_node("b", 3)])
+    assert not len(store.ranks)
+    store.apply([a_rank("b", 4), a_rank("b", 4, start_ticks=8)])
+    assert [store.ranks["n1", 9, ticks].longest_pause_s for ticks in (7, 8)] == [40.0, 0.0]

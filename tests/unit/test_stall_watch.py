@@ -137,6 +137,37 @@ def test_a_job_that_turns_out_to_progress_is_diagnosed_ever_more_rarely():
     ]
 
 
+def test_verdict_is_that_of_the_time_of_its_capture():
+    """A job was captured in one place before its longest pause was known; later its agent is replaced."""
+    job = WatchedJob()
+    job.store.ranks[("node1", 100, 7)].longest_pause_s = 60.0
+    job.run(29)
+    job.capture(still=True)
+    job.at_s += 2
+    job.run(1)
+    assert job.watch.diagnosed(()) == [], "it has recovered from longer pauses"
+    job.store.ranks[("node1", 100, 7)].longest_pause_s = 0.0
+    job.store.apply([Rank(**job.head(rank), world_size=2, source="environ") for rank in (0, 1)])
+    assert job.watch.diagnosed(()) == []
+
+
+def test_stacks_of_long_ago_are_no_evidence_of_the_present():
+    job = WatchedJob()
+    job.capture(still=True)
+    job.at_s += 600
+    job.run(40)
+    assert not [draft for draft in job.watch.diagnosed(()) if draft.severity == "error"]
+
+
+def test_job_of_which_no_new_stack_can_be_read_is_a_warning_the_second_time():
+    job = WatchedJob()
+    job.run(29)
+    job.capture(still=False)
+    suspicion = Suspicion(("llama", 0), 40.0, (0, 1), "the main thread of ranks 0-1 has not run for 40 s")
+    reported = [[draft.id for draft in job.watch.diagnosed([suspicion])] for _ in range(3)]
+    assert reported == [[], [], ["job_stalled"]]
+
+
 def test_a_hung_job_is_reported_and_not_diagnosed_again_while_it_hangs():
     job = WatchedJob()
     job.run(29)

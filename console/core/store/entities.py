@@ -121,6 +121,12 @@ class RankTable:
     def __init__(self) -> None:
         self.table: Table[ProcessKey, RankNow] = Table()
         self._ended = RetainedEntries(self.table, ENDED_RANKS, lambda now: is_gone(now.rank))
+        self._past: dict[ProcessKey, RankNow] = {}  # of nodes whose agent was replaced
+
+    def keep_past(self, node: str) -> None:
+        """Keep what is known of the pauses of a node's ranks, which a new agent will report again."""
+        self._past = {key: now for key, now in self._past.items() if key[0] != node}
+        self._past.update((key, now) for key, now in self.table.items() if key[0] == node and not is_gone(now.rank))
 
     def add(self, record: Rank, version: int) -> None:
         """Add or update a rank; a withdrawn one is dropped."""
@@ -129,7 +135,11 @@ class RankTable:
         if record.status == "withdrawn":
             self.table.drop(key, version)
         elif now is None:
-            self.table.put(key, RankNow(record), version)
+            now, past = RankNow(record), self._past.pop(key, None)
+            if past is not None:
+                now.longest_pause_s, now.longest_quiet_s = past.longest_pause_s, past.longest_quiet_s
+                now.was_loud = past.was_loud
+            self.table.put(key, now, version)
         else:
             now.rank = record
             self.table.touch(key, version)

@@ -210,6 +210,7 @@ class Store:
             if has_run_on(now.node, record):
                 self.endings.drop_losses(record.node, record.rx, self.version)
             now.host = now.cost = None
+            self._ranks.keep_past(record.node)
             self._drop_facts(record.node)
             if self._recent is not None and now.node.boot_id != record.boot_id:
                 self._recent.forget_node(record.node)
