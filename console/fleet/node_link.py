@@ -120,7 +120,7 @@ class NodeLink:
             await self._backoff.wait(wait_s, was_away=self.failure.was_away)
 
     def _or_console_late(self, error: errors.FleetError) -> errors.FleetError:
-        """The failure of a connection, or that the console itself was late for so long that its agent ended."""
+        """The error, or `ConsoleLate` where the agent may have ended because the console itself was late."""
         late_s = self._liveness_timer.late_s(self.node.agent.orphan_s + CLOCK_PING_S)
         if self.state not in ("ok", "lost") or type(error) is not errors.Lost or late_s < REPORTED_S:
             return error

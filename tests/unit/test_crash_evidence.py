@@ -8,7 +8,7 @@ import pytest
 
 from gconsole.core.store import Store
 from gconsole.monitor.crash_evidence import DELAY_NS, crash_evidence, launchers_of
-from gconsole.records import Failure, Log, NodeState, Output, Process, Rank
+from gconsole.records import AgentCost, Failure, Log, Node, NodeState, Output, Process, Rank
 
 S = 1_000_000_000
 
@@ -120,6 +120,13 @@ def test_ranks_of_a_lost_node_are_of_unknown_state():
     assert [(loss.node, loss.reason) for loss in evidence.losses] == [("n2", "no data for 10 s")]
 
 
+def a_node(agent: str, boot_id: str, init: int | None, rx: int) -> Node:
+    return Node(
+        node="n2", agent=agent, hostname="n2", boot_id=boot_id, init_start_ticks=init, kernel="6", arch="x86_64",
+        python="3.11", uid=0, pid=1, sample_interval_ms=1000, rx=rx,
+    )  # fmt: skip
+
+
 def a_state(state: str, name: str, at: int) -> NodeState:
     error = Failure(name, name) if name else None
     return NodeState(node="n2", state=state, rx=at, error=error)
@@ -137,19 +144,28 @@ def test_node_whose_connection_alone_was_lost_is_not_lost(name):
 
 
 @pytest.mark.parametrize(
+    ("agent", "measured_s", "kept"),
+    [("a", 34, False), ("a", 29, True), ("b", 34, True)],
+    ids=["same agent", "delivered late", "another agent"],
+)
+def test_node_whose_agent_goes_on_was_not_lost(agent, measured_s, kept):
+    """A connection that was silent for seconds, half an hour before a rank raises an exception."""
+    store = a_store(
+        a_node("a", "b", None, 10 * S), a_rank(0), a_rank(1, "n2"), a_state("ok", "", 20 * S),
+        a_state("lost", "lost", 30 * S), a_state("ok", "", 33 * S),
+        AgentCost(node="n2", agent=agent, sample_interval_ms=1000, t=measured_s * S, rx=35 * S),
+        an_end(0, at=2_000 * S),
+    )  # fmt: skip
+    losses = [loss for evidence in crash_evidence(store) for loss in evidence.losses]
+    assert bool(losses) is kept
+
+
+@pytest.mark.parametrize(
     ("boot_id", "init", "at_s", "kept"),
     [("b", 7, 45, False), ("c", 7, 45, True), ("b", 9_000, 45, True), ("b", None, 45, True), ("b", 7, 100, True)],
     ids=["has run on", "rebooted", "container restarted", "unknown", "out of reach for long"],
 )  # fmt: skip
 def test_node_that_is_there_again_without_a_restart_was_not_lost(boot_id, init, at_s, kept):
-    from gconsole.records import Node
-
-    def a_node(agent: str, boot_id: str, init: int | None, rx: int) -> Node:
-        return Node(
-            node="n2", agent=agent, hostname="n2", boot_id=boot_id, init_start_ticks=init, kernel="6", arch="x86_64",
-            python="3.11", uid=0, pid=1, sample_interval_ms=1000, rx=rx,
-        )  # fmt: skip
-
     store = a_store(
         a_node("a", "b", 7, 10 * S), a_rank(0), a_rank(1, "n2"), a_state("ok", "", 20 * S),
         a_state("lost", "lost", 30 * S), an_end(0, at=40 * S),

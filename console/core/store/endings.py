@@ -6,11 +6,12 @@ Unlike the list of events, which a run without a screen shortens, these are alwa
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from ...records import Log, Node, NodeState, Process, Rank
+from ...records import AgentCost, Log, Node, NodeState, Process, Rank
 from .entities import ProcessKey
 from .outputs import OutputTable
 
@@ -30,6 +31,7 @@ class LostNode(msgspec.Struct, frozen=True):
     """A node that was lost, and the ranks that lived on it."""
 
     node: str
+    agent: str  # that ran on it; empty if unknown
     reason: str
     last_rx: int  # console time of its last record before, ns
     rx: int  # console time when it was found lost, ns
@@ -80,15 +82,23 @@ class EndTables:
         if len(self.processes) > MOST_PROCESSES:
             del self.processes[next(iter(self.processes))]
 
-    def add_loss(self, record: NodeState, last_rx: int, ranks: tuple[Rank, ...], version: int) -> None:
+    def add_loss(self, record: NodeState, agent: str, last_rx: int, ranks: tuple[Rank, ...], version: int) -> None:
         """Keep the loss of a node on which ranks lived."""
         self.version = version
         reason = record.error.text if record.error is not None else "lost"
-        self.losses.append(LostNode(record.node, reason, last_rx, record.rx, ranks))
+        self.losses.append(LostNode(record.node, agent, reason, last_rx, record.rx, ranks))
 
-    def drop_losses(self, node: str, rx: int, version: int) -> None:
+    def restarted_agent(self, record: Node, version: int) -> None:
         """Forget the newest losses of a node that has not restarted: it was out of reach, and has run on."""
-        kept = [loss for loss in self.losses if loss.node != node or rx - loss.rx > RETURNED_NS]
+        self._keep(lambda loss: loss.node != record.node or record.rx - loss.rx > RETURNED_NS, version)
+
+    def same_agent(self, record: AgentCost, version: int) -> None:
+        """Forget the losses of a node whose agent goes on: only its connection was silent."""
+        if self.losses:  # records from before a loss may be delivered after it
+            self._keep(lambda loss: loss.agent != record.agent or loss.rx >= record.t, version)
+
+    def _keep(self, is_kept: Callable[[LostNode], bool], version: int) -> None:
+        kept = [loss for loss in self.losses if is_kept(loss)]
         if len(kept) < len(self.losses):
             self.version = version
             self.losses = deque(kept, maxlen=MOST_LOSSES)

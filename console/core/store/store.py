@@ -200,7 +200,7 @@ class Store:
             ranks = [now.rank for now in self.ranks.values() if now.rank.node == record.node]
             live = tuple(rank for rank in ranks if rank.status != "exited")
             if live:
-                self.endings.add_loss(record, now.last_rx, live, self.version)
+                self.endings.add_loss(record, now.node.agent if now.node else "", now.last_rx, live, self.version)
 
     def _node(self, record: records.Node) -> None:
         now = self._update_last_rx(record)
@@ -208,7 +208,7 @@ class Store:
             now.agent_rx = record.rx
         if now.node is not None and now.node.agent != record.agent:
             if has_run_on(now.node, record):
-                self.endings.drop_losses(record.node, record.rx, self.version)
+                self.endings.restarted_agent(record, self.version)
             now.host = now.cost = None
             self._ranks.keep_past(record.node)
             self._drop_facts(record.node)
@@ -222,6 +222,7 @@ class Store:
 
     def _cost(self, record: records.AgentCost) -> None:
         self._update_last_rx(record).cost = record
+        self.endings.same_agent(record, self.version)
 
     def _gpu_info(self, record: records.GpuInfo) -> None:
         self._gpu_now(record).info = record
