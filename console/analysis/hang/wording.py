@@ -13,7 +13,7 @@ from ...text.format import plural, seconds, size
 from ...text.nodeset_fold import fold_numbers
 from ..stacks.frame_models import FrameClass
 from .await_chains import task_lines
-from .job_view import JobView, WaitGroup
+from .job_view import HELD, JobView, WaitGroup
 from .rank_state import WAITING, RankState
 from .verdict import Site
 
@@ -104,9 +104,8 @@ def waited(view: JobView) -> str:
     if not waiting:
         return "No rank was observed waiting"
     shortest = min(max(state.place_s, state.frozen_s) for state in waiting)
-    shortest = (
-        math.floor(shortest * 10) / 10 if shortest < 10 else math.floor(shortest)
-    )  # a lower bound: never rounded up
+    # a lower bound: never rounded up
+    shortest = math.floor(shortest * 10) / 10 if shortest < 10 else math.floor(shortest)
     return f"{plural(len({state.rank for state in waiting}), 'rank')} waiting" + (
         f" ≥ {seconds(shortest)}" if shortest > 0 else ""
     )
@@ -123,14 +122,19 @@ def doing(state: RankState) -> str:
 
 def behind(view: JobView, late: Sequence[RankState]) -> str:
     """What the ranks do that have not entered the operation that the others wait in."""
-    text = activities(late)
-    if not view.waiting:
-        return f"{text}. {waited(view)}." if view.opaque else f"{text}."
+    text, held = activities(late), _held_children(view, late)
     if not view.communicating:
-        return f"{text}. {peers(view)}"
+        more = peers(view) if view.waiting else f"{waited(view)}." if view.opaque else ""
+        return f"{text}.{held} {more}".rstrip()
     verb = "has" if len({state.rank for state in late}) == 1 else "have"
-    text = f"{text} and {verb} not entered {operation(view.waiting)}. {waited(view)}."
+    text = f"{text} and {verb} not entered {operation(view.waiting)}.{held} {waited(view)}."
     return f"{text} {peers(view)}" if view.waited_for else text
+
+
+def _held_children(view: JobView, late: Sequence[RankState]) -> str:
+    """` Process 13 of rank 1 is stopped.`, of each rank that waits for a process which the kernel does not run."""
+    held = [(state.rank, each) for state in late if (each := view.blocking_worker(state)) and each.cls in HELD]
+    return "".join(f" Process {each.pid} of rank {rank} {_DOING[each.cls]}." for rank, each in held[:_NAMED])
 
 
 def activities(states: Sequence[RankState]) -> str:
@@ -429,17 +433,13 @@ def _culprit_lines(view: JobView, state: RankState) -> list[str]:
 def _memory_lines(state: RankState) -> list[str]:
     """What lack of memory does to a rank: reclaim, limits, swap."""
     lines = []
-    stalled_s, hits, swapped = (
-        state.memory_stalled_s or 0.0,
-        state.memory_limit_hits or 0,
-        state.last.swapped_bytes or 0,
-    )
+    stalled_s, hits = state.memory_stalled_s or 0.0, state.memory_limit_hits or 0
     if hits or (stalled_s and stalled_s >= _THROTTLED_SHARE * state.watched_s):
         lines.append(
             f"cgroup rank {state.rank}: waited for memory for {seconds(stalled_s)} of {seconds(state.watched_s)}, "
             f"and reached its memory limit {plural(hits, 'time')}"
         )
-    if swapped >= _SWAPPED_BYTES:
+    if (swapped := state.last.swapped_bytes or 0) >= _SWAPPED_BYTES:
         lines.append(f"memory rank {state.rank}: {swapped / 2**30:.1f} GiB swapped out")
     return lines
 

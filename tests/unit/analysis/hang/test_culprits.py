@@ -438,6 +438,7 @@ def test_rank_waits_for_its_child_that_is_stopped(waits, facts):
     verdict = scene.verdict()
     assert (verdict.state, names(verdict)) == ("hung", [(1, "subprocess")])
     assert "waits for a child process" in verdict.summary
+    assert "Process 901 of rank 1 is stopped." in verdict.summary
     assert "kill -CONT 901" in verdict.next_step
 
 
