@@ -4,13 +4,27 @@ import atexit
 import gc
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+from pathlib import Path
+
+import pytest
 
 #: Consoles of tests keep their state, and their black boxes, apart from those of the user.
 _STATE = tempfile.mkdtemp(prefix="gconsole-tests-state-")
 atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _STATE
+
+
+@pytest.fixture(scope="session")
+def needs_gdb_calls() -> None:
+    """Skip where gdb cannot call a function in a process: 13 cannot write the registers of a CPU with AMX."""
+    words = (
+        subprocess.run(["gdb", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0].split()
+    )
+    if " amx_tile" in Path("/proc/cpuinfo").read_text() and int(words[-1].split(".")[0]) < 16:
+        pytest.skip(f"gdb {words[-1]} cannot call functions on a CPU with AMX")
 
 
 def pytest_collection_finish() -> None:

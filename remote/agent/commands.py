@@ -22,6 +22,21 @@ if TYPE_CHECKING:
 _RECORD = ["{blob}", "record", "--nonblocking", "--idle", "--threads", "--full-filenames", "-f", "raw"]
 _RECORD += ["-o", "/dev/stdout", "-d", "2", "-r"]
 
+#: gdb without start files, files that a process names, symbols and libraries.
+_GDB = [
+    "/usr/bin/gdb",
+    "-nx",
+    "-nh",
+    "-q",
+    "-iex",
+    "set auto-load off",
+    "-iex",
+    "set auto-solib-add off",
+    "-iex",
+    "set libthread-db-search-path /nonexistent",
+    "-iex",
+    "set sysroot /nonexistent",
+]
 #: name → the arguments; `{blob}` is replaced by the path of a verified program, `{pid}` by a number.
 COMMANDS = {
     "chrony_tracking": ["chronyc", "-c", "-n", "tracking"],
@@ -51,23 +66,9 @@ COMMANDS = {
     "gpu_clock": ["{python}", "-I", "-B", "-"],
     # reads the source of jobs/python_facts from stdin: {python} is the interpreter that the user wants a job to run
     "python_facts": ["{python}", "-B", "-"],
-    # reads its commands from stdin, which are numbers: no start files, no files that the process names, no symbols
-    "gdb_call": [
-        "/usr/bin/gdb",
-        "-nx",
-        "-nh",
-        "-q",
-        "-iex",
-        "set auto-load off",
-        "-iex",
-        "set auto-solib-add off",
-        "-iex",
-        "set libthread-db-search-path /nonexistent",
-        "-iex",
-        "set sysroot /nonexistent",
-        "-p",
-        "{pid}",
-    ],
+    # both read their commands from stdin; those of `gdb_call` are numbers
+    "gdb_call": _GDB + ["-p", "{pid}"],
+    "gdb_check": _GDB,
     # reads stacks/remote_exec_program from stdin: as the user of a rank, which may have another Python than that user
     "remote_exec": ["{python}", "-I", "-B", "-"],
     "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],

@@ -6,7 +6,7 @@ detaches, all within a fraction of a second: neither call needs the GIL or the a
 program between two bytecodes. If it does not reach one in time, the program is replaced by an empty one.
 
 gdb runs as the user of the rank, without capabilities, and opens no file that the rank could name: it gets no symbols,
-and addresses that were read from the rank's memory.
+and addresses that were read from the rank's memory. First it calls a function in a process that it starts itself.
 """
 
 import os
@@ -56,6 +56,21 @@ MAX_PROBLEM, _LONGEST = 300, (300, 100, RESULT_BYTES)
 #: Calls of one process that timed out; CPython has room for 32 until its main thread executes bytecode.
 _MOST_TIMEOUTS = 8
 _timeouts: "dict[tuple[int, int], int]" = {}
+#: For gdb: start gdb itself, which stops at its first instruction, and call that, after it has become a return.
+_CHECK = b"""set confirm off
+set pagination off
+set startup-with-shell off
+set disable-randomization off
+set language c
+file /usr/bin/gdb
+starti
+set *(unsigned char *) $pc = 0xc3
+printf "gconsole call %d\\n", 0 * ((int (*)(long, long)) $pc)(0, 0)
+kill
+quit
+"""
+#: Not empty once gdb has called a function.
+_checked: "list[bool]" = []
 
 
 def run_eval(agent: "Agent", args: "Fields") -> "Fields":
@@ -140,11 +155,35 @@ def _way(agent: "Agent", procfs: "ProcFs", pid: int, ticks: int) -> str:
 
 def _register(pid: int, script: bytes) -> float:
     """Register the program in the process; seconds for which it was paused at most. Raises RequestError."""
+    _check_calls(pid)
+    called, took_s = _gdb("gdb_call", pid, script)
+    if called != 0:
+        raise RequestError("eval_pending", "the process has too many pending calls")
+    return took_s
+
+
+def _check_calls(pid: int) -> None:
+    """Let gdb call a function in a process of its own. Raises RequestError where it cannot.
+
+    A call that fails leaves a process with some of its registers changed. gdb 13 cannot write those of a CPU with AMX.
+    """
+    if _checked:
+        return
+    try:
+        _gdb("gdb_check", pid, _CHECK)
+    except RequestError as error:
+        text = "%s (in a process of its own: the rank was not touched)" % error
+        raise RequestError(error.name, text, error.try_ or "a newer gdb: 13 cannot where the CPU has AMX, 16 can")
+    _checked.append(True)
+
+
+def _gdb(command: str, pid: int, script: bytes) -> "tuple[int, float]":
+    """What the call of a script returned, and the seconds of gdb, as the user of that process. Raises RequestError."""
     began = time.monotonic()
     try:
         user = RightsOf.of_process(ProcFs(), pid)
         status, out, err = commands.run_apart(
-            "gdb_call", GDB_S, pid=pid, given=script, user=user, may_trace=False,
+            command, GDB_S, pid=pid, given=script, user=user, may_trace=False,
             env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
         )  # fmt: skip
         took_s = time.monotonic() - began
@@ -159,9 +198,7 @@ def _register(pid: int, script: bytes) -> float:
         try_ = "kernel.yama.ptrace_scope, or the capabilities of a container, may forbid to trace" if refused else ""
         text = problem or "exit status %s" % status
         raise RequestError("no_permission" if refused else "debugger_failed", "gdb: %s" % text, try_)
-    if called != 0:
-        raise RequestError("eval_pending", "the process has too many pending calls")
-    return took_s
+    return int(called), took_s
 
 
 def _outcome(out: bytes, err: bytes) -> "list[Any]":

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.usefixtures("needs_torch")
+@pytest.mark.usefixtures("needs_torch", "needs_gdb_calls")
 def test_expression_is_evaluated_in_one_rank_and_the_job_goes_on(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"], agent={"allow_eval": True})
     off = rig.write_hosts_toml(tmp_path / "off.toml", only=["node1", "node2"])

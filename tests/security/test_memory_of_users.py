@@ -130,6 +130,7 @@ def test_watched_attributes_are_read_in_children(memory_read: list[str], uid: in
 
 @pytest.mark.skipif(not os.access(evaluate.GDB, os.X_OK), reason=f"no {evaluate.GDB}: apt-get install gdb")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="eval is for x86_64")
+@pytest.mark.usefixtures("needs_gdb_calls")
 @pytest.mark.parametrize("uid", [VICTIM, 0])
 def test_results_of_expressions_are_read_in_children(memory_read: list[str], uid: int) -> None:
     with process_of(uid, READY + "step = 5\nwhile True: time.sleep(0.01)") as process:

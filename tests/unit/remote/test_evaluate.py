@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gconsole_remote.agent import commands
 from gconsole_remote.agent.requests import RequestError
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import evaluate
@@ -95,6 +96,7 @@ def loop(request: pytest.FixtureRequest) -> Iterator[Process]:
     process.end()
 
 
+@pytest.mark.usefixtures("needs_gdb_calls")
 @pytest.mark.parametrize("loop", ["cpu", "sleep", "lock"], indirect=True)
 def test_values_come_from_the_jobs_own_frame_and_its_loop_goes_on(loop: Process) -> None:
     first, second = loop.evaluate("steps"), loop.evaluate("[x * steps for x in model]")
@@ -115,6 +117,7 @@ def test_values_come_from_the_jobs_own_frame_and_its_loop_goes_on(loop: Process)
     assert loop.process.poll() is None
 
 
+@pytest.mark.usefixtures("needs_gdb_calls")
 def test_blocked_main_thread_is_a_timeout_and_nothing_is_evaluated_later(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     script = "import signal, time, ctypes\nsignal.signal(signal.SIGUSR1, lambda *_: None)\nprint(0, flush=True)\n"
@@ -179,6 +182,7 @@ def test_refusal_without_a_debugger_names_what_to_install(loop: Process, monkeyp
     assert loop.logs == []
 
 
+@pytest.mark.usefixtures("needs_gdb_calls")
 def test_debugger_runs_as_the_user_of_the_rank_without_capabilities() -> None:
     process = Process(["/usr/bin/python3", "-c", LOOP, "cpu"], user=65534)
     seen: set[tuple[bytes, bytes, bytes]] = set()
@@ -205,6 +209,40 @@ def test_debugger_runs_as_the_user_of_the_rank_without_capabilities() -> None:
         watcher.join()
         process.end()
     assert seen == {(b"65534\t65534\t65534\t65534", b"0" * 16, b"1")}
+
+
+@pytest.mark.parametrize("user", [None, 65534])
+def test_debugger_that_cannot_call_functions_does_not_touch_the_rank(
+    monkeypatch: pytest.MonkeyPatch, user: int | None
+) -> None:
+    """A call that fails after gdb has written some registers ends `time.sleep` with an OSError."""
+    monkeypatch.setattr(evaluate, "_checked", [])
+    fails = 'cat > /dev/null; echo "Couldn\'t write extended state status: Bad address." >&2'
+    monkeypatch.setitem(commands.COMMANDS, "gdb_check", ["/bin/sh", "-c", fails])
+    monkeypatch.setitem(commands.COMMANDS, "gdb_call", ["/bin/kill", "-9", "{pid}"])
+    process = Process(["/usr/bin/python3", "-c", LOOP, "sleep"], user=user)
+    try:
+        with pytest.raises(RequestError) as problem:
+            process.evaluate("steps")
+        assert problem.value.name == "debugger_failed"
+        assert "extended state" in problem.value.text and "not touched" in problem.value.text
+        assert "newer gdb" in problem.value.try_
+        assert process.makes_steps()
+    finally:
+        process.end()
+    assert evaluate._checked == []
+
+
+@pytest.mark.parametrize("loop", ["sleep"], indirect=True)
+def test_rank_goes_on_whatever_the_debugger_of_this_machine_can_do(
+    loop: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "_checked", [])
+    try:
+        assert loop.evaluate("steps")["type"] == "int"
+    except RequestError as problem:
+        assert "not touched" in problem.text
+    assert loop.makes_steps()
 
 
 def test_commands_for_the_debugger_have_no_text_of_a_user() -> None:
