@@ -156,6 +156,9 @@ def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict, course: CrashCours
             return False  # ended from outside, on purpose
         if any(output.stream == "error_file" for output in outputs):
             return True  # torch writes it when a rank fails
+        cause = verdict.first_cause
+        if evidence.launchers and cause and cause.failure.role == "cause" and not cause.failure.is_caught:
+            return True  # the agent sends files that end with the report of a launcher or a rank
     codes = [end.exit_code for end in evidence.ranks] + [end.exit_code for end in evidence.launcher_ends]
     codes += [culprit.exit_code for culprit in verdict.culprits]  # also as a launcher reports it
     if any(codes):

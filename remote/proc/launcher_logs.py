@@ -1,21 +1,23 @@
 """What a launcher printed when its job failed, in a file that a shell wrote: `torchrun train.py 2>&1 | tee train.log`.
 
-The file counts if it is in the working folder of a living shell, ends with the launcher's report of a failed rank, no
-process has it open, and no Python program was started in its folder since: then that was the end of the job.
+The file counts if it is where jobs leave their logs (`log_folders`), ends with the launcher's report of a failed rank,
+no process has it open, and no job was started since: no Python program in its folder; where that is the home of the
+login or is shared by all users, none of its owner with a framework. Then that was the end of the job.
 """
 
 import os
 import re
 
-from . import log_folders
+from . import apart, log_folders
+from .file_systems import mounts
 from .output_files import SHARED_TAIL_BYTES, TAIL_BYTES, NoOutput, OutputFiles
-from .procfs import GONE, printable
+from .procfs import GONE, printable, read_text
 from .torchrun_logs import RECENT_S, PastOutput, boot_time_s, run_job
 from .user_files import RightsOf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Iterable, Iterator
 
     from .procfs import ProcFs
 
@@ -25,8 +27,14 @@ REPORT = re.compile(
     r"^Root Cause \(first observed failure\):|elastic\.multiprocessing\.errors\.ChildFailedError"
     r"|exits with return code = -?[1-9]|^srun: error: \S+ tasks? \S+ (?:Exited with|Out Of Memory|Killed|Aborted|Segm)"
     r"|Child process with PID [0-9]+ terminated with code -?[1-9]|^MPI_ABORT was invoked on rank"
-    r"|noticed that process rank [0-9]+ with PID",
+    r"|noticed that process rank [0-9]+ with PID|^torch\.multiprocessing\.spawn\.Process(?:Raised|Exited)Exception",
     re.MULTILINE,
+)
+#: What a rank without a launcher ends with: torch prefixes the exception that ends it, and may warn as it exits. A job
+#: that was restarted prints more.
+LAST_WORDS = re.compile(
+    r"(?:^|\n)\[rank[0-9]+\]: [\w.]+(?:Error|Exception)\b.*\n"
+    r"(?:(?:\[(?:rank[0-9]+\]|[WEF][0-9]{4} )| ).*\n|\n)*$"
 )
 #: Characters after the report, of its own table and of a shell.
 MOST_AFTER = 4096
@@ -35,25 +43,31 @@ MOST_SENT = 8
 TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 #: How the names of programs begin that may be a job that was started again.
 PYTHON = ("python", "torchrun", "accelerate", "pt_")
+#: Folders of libraries that the processes of a training job have mapped.
+FRAMEWORKS = (b"/torch/", b"/jaxlib/", b"/tensorflow/", b"/mpi4py/")
+#: Reports name the node of a failed rank: torchrun's table, srun, mpirun.
+HOST = re.compile(r"^ +host +: (\S+)$|^srun: error: ([^\s:]+): tasks? |with PID [0-9]+ on node (\S+)", re.MULTILINE)
 #: torchrun names the error file of the rank that failed first, which lies in the folder of the run.
 _ERROR_FILE = re.compile(r"^ *error_file: \S*/([^/\s]{1,160})/attempt_[0-9]+/[0-9]+/error\.json$", re.MULTILINE)
 
 
-def past_logs(procfs: "ProcFs", now_ns: int) -> "Iterator[PastOutput]":
-    """The ends of the logs of launchers whose jobs failed lately, the newest first."""
+def past_logs(procfs: "ProcFs", now_ns: int, shared: "Iterable[str]" = ()) -> "Iterator[PastOutput]":
+    """The ends of the logs of launchers whose jobs failed lately, the newest first; also in these shared folders."""
     files = OutputFiles(2)
-    sent = 0
-    for log in sorted(log_folders.find_logs(procfs, now_ns / 1e9 - RECENT_S), key=lambda log: -log.written_s):
+    sent, network = 0, _network_devices(procfs)
+    for log in sorted(log_folders.find_logs(procfs, now_ns / 1e9 - RECENT_S, shared), key=lambda log: -log.written_s):
         output = _output(log, files)
-        if output is not None and sent < MOST_SENT and not _goes_on(procfs, log):
+        if output is None or (log.file[0] in network and not _is_of_this_node(output.text)):
+            continue
+        if sent < MOST_SENT and not _goes_on(procfs, log):
             sent += 1
             yield output
 
 
 def ends_with_report(text: str) -> bool:
-    """Whether a text ends with a launcher's report of a failed rank."""
+    """Whether a text ends with a launcher's report of a failed rank, or with the exception of a rank."""
     reports = list(REPORT.finditer(text))
-    return bool(reports) and len(text) - reports[-1].end() <= MOST_AFTER
+    return bool(reports and len(text) - reports[-1].end() <= MOST_AFTER) or bool(LAST_WORDS.search(text[-MOST_AFTER:]))
 
 
 def _output(log: "log_folders.FoundLog", files: OutputFiles) -> "PastOutput | None":
@@ -79,8 +93,21 @@ def _output(log: "log_folders.FoundLog", files: OutputFiles) -> "PastOutput | No
     return PastOutput(job, 0, "file", path, state, text)
 
 
+def _network_devices(procfs: "ProcFs") -> "set[int]":
+    """The devices of file systems whose files every node of a cluster has."""
+    numbers = [mount.device.split(":") for mount in mounts(read_text(procfs.root + "/self/mountinfo") or "")
+               if mount.is_network]  # fmt: skip
+    return {os.makedev(int(major), int(minor)) for major, minor in numbers}
+
+
+def _is_of_this_node(text: str) -> bool:
+    """Whether the last report of a text is on a rank of this node: only one node then sends a file that all have."""
+    hosts = HOST.findall(text)
+    return bool(hosts) and "".join(hosts[-1]).split(".")[0] == os.uname().nodename.split(".")[0]
+
+
 def _goes_on(procfs: "ProcFs", log: "log_folders.FoundLog") -> bool:
-    """Whether a process of its owner has the file open, or a Python program was started in its folder since then."""
+    """Whether a process of its owner has the file open, or a job may have been started again since then."""
     boot_s = boot_time_s(procfs)
     for name in procfs.names():
         if not name.isdigit():
@@ -90,13 +117,30 @@ def _goes_on(procfs: "ProcFs", log: "log_folders.FoundLog") -> bool:
                 continue
             info = procfs.stat(name)
             is_newer = boot_s + info.start_ticks / TICKS_S > log.written_s
-            if is_newer and info.comm.startswith(PYTHON) and procfs.link(name, "cwd") == log.folder:
+            if is_newer and info.comm.startswith(PYTHON) and _may_be_its_job(procfs, name, log):
                 return True
             if any(_is_open(procfs, name, number, log) for number in os.listdir(procfs.path(name, "fd"))):
                 return True
         except GONE + (OSError, ValueError, IndexError):
             continue
     return False
+
+
+def _may_be_its_job(procfs: "ProcFs", pid: str, log: "log_folders.FoundLog") -> bool:
+    """Whether a newer Python program may be the job of a log, started again."""
+    if not log.is_shared:
+        return procfs.link(pid, "cwd") == log.folder
+    try:
+        return apart.read(procfs, int(pid), ("maps",), _has_framework) is True
+    except GONE:
+        return False
+    except (OSError, ValueError):
+        return True  # unknown: rather no report of the past than a wrong one
+
+
+def _has_framework(procfs: "ProcFs", pid: int) -> bool:
+    maps = procfs.maps(pid)
+    return any(name in maps for name in FRAMEWORKS)
 
 
 def _is_open(procfs: "ProcFs", pid: str, number: str, log: "log_folders.FoundLog") -> bool:

@@ -1,9 +1,9 @@
-"""Folders that `torchrun --log-dir` may have filled, and logs of launchers, by the working folders of living processes.
+"""Folders that `torchrun --log-dir` may have filled, and logs of launchers, where jobs usually leave them.
 
-These are shells and Python programs. Nothing on a node names the folder of a job that is over. The process that
-started it often lives: a shell, the script of a batch job, a notebook; and the agent itself runs in the user's home.
-Folders are listed with the rights of that user, only those that belong to the user, few levels deep, and for some
-seconds.
+Nothing on a node names the folder of a job that is over. The process that started it often lives: a shell, the script
+of a batch job, a notebook; and the agent itself runs in the user's home. So the working folders of living shells and
+Python programs are searched, then the folders for temporary files, which all users share. They are listed with the
+rights of each user, only what belongs to the user, few levels deep, and for some seconds.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from .user_files import RightsOf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator
+    from typing import Any, Callable, Iterable, Iterator
 
     from .procfs import ProcFs
 
@@ -30,11 +30,13 @@ STARTERS = ("sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "tmux", "
 #: Levels below a working folder at which a folder of runs may be: `logs/experiment`.
 DEEPEST = 2
 #: Working folders and listed folders of one user, working folders of all, and names of one folder.
-MOST_OF_USER, MOST_LISTED, MOST_FOLDERS, MOST_NAMES = 32, 128, 256, 1024
+MOST_OF_USER, MOST_LISTED, MOST_FOLDERS, MOST_NAMES = 32, 128, 256, 4096
+#: Users whose files in shared folders are searched. Ids below the second number are of services.
+MOST_USERS, FIRST_USER = 64, 1000
 #: Runs and logs of one user, and folders in one working folder in which logs may be.
 MOST_RUNS, MOST_LOGS, MOST_INNER = 32, 32, 16
-#: Names of files to which a shell, nohup or Slurm writes what a launcher prints.
-LOG = re.compile(r"^nohup\.out$|.\.(log|out|err|txt)$")
+#: Names of files to which a shell, nohup, Slurm or PBS writes what a launcher prints.
+LOG = re.compile(r"^(?:nohup\.out|log|output|stdout|stderr)$|.\.(?:log|out|err|txt|stdout|stderr|[oe][0-9]+)$")
 #: Seconds after which the rest is not searched: a network file system may not answer.
 DEADLINE_S = 10.0
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -50,31 +52,42 @@ class FoundRun(object):
 
 
 class FoundLog(object):
-    """A file that may be a log: its folder, name, owner, device and inode, and when it was last written."""
+    """A file that may be a log: its folder, name, owner, device and inode, and when it was last written.
 
-    __slots__ = ("file", "folder", "name", "uid", "written_s")
+    `is_shared`: it is in the home of the login or in a folder of all users, to which jobs of any folder write.
+    """
+
+    __slots__ = ("file", "folder", "is_shared", "name", "uid", "written_s")
 
     def __init__(self, folder: str, name: str, uid: int, written_s: float, file: "tuple[int, int]") -> None:
         self.folder, self.name, self.uid, self.written_s, self.file = folder, name, uid, written_s, file
+        self.is_shared = False
 
     def is_file(self, info: "os.stat_result") -> bool:
         """Whether the status is of this file."""
         return (info.st_dev, info.st_ino) == self.file
 
 
-def find_runs(procfs: "ProcFs") -> "list[FoundRun]":
-    """The runs below the working folders of living processes, as far as they are found in time."""
-    return _in_time(procfs, _runs_of)
+def find_runs(procfs: "ProcFs", shared: "Iterable[str]" = ()) -> "list[FoundRun]":
+    """The runs below the working folders of living processes, and below shared ones, as far as found in time."""
+    runs = _in_time(procfs, shared, _runs_of)
+    return list({(run.top, run.name): run for run in reversed(runs)}.values())
 
 
-def find_logs(procfs: "ProcFs", since_s: float) -> "list[FoundLog]":
-    """The newest logs in the working folders of living processes, and in folders in these, written since then."""
-    return _in_time(procfs, lambda uid, paths: _logs_of(uid, paths, since_s))
+def find_logs(procfs: "ProcFs", since_s: float, shared: "Iterable[str]" = ()) -> "list[FoundLog]":
+    """The newest logs in working folders of living processes, in shared ones, and one level below, since then."""
+    shared = [os.path.realpath(path) for path in shared if path]
+    logs = _in_time(procfs, shared, lambda uid, paths: _logs_of(uid, paths, since_s))
+    for log in logs:
+        log.is_shared = log.folder in (*shared, os.getcwd()) or os.path.dirname(log.folder) in shared
+    return list({(log.folder, log.name): log for log in logs}.values())
 
 
-def _in_time(procfs: "ProcFs", of_user: "Callable[[int, list[str]], Iterator[Any]]") -> "list[Any]":
+def _in_time(
+    procfs: "ProcFs", shared: "Iterable[str]", of_user: "Callable[[int, list[str]], Iterator[Any]]"
+) -> "list[Any]":
     results: "list[Any]" = []
-    work = (working_folders(procfs), of_user, results)
+    work = (procfs, [os.path.realpath(path) for path in shared if path], of_user, results)
     thread = threading.Thread(target=_search, args=work, name="gconsole-logs")
     thread.daemon = True
     thread.start()
@@ -106,19 +119,38 @@ def working_folders(procfs: "ProcFs") -> "list[tuple[int, str]]":
     return folders[:MOST_FOLDERS]
 
 
-def _search(
-    folders: "list[tuple[int, str]]", of_user: "Callable[[int, list[str]], Iterator[Any]]", results: "list[Any]"
-) -> None:
-    by_user: "dict[int, list[str]]" = {}
-    for uid, folder in folders:
-        by_user.setdefault(uid, []).append(folder)
-    for uid, paths in sorted(by_user.items()):
+def shared_folders(shared: "Iterable[str]") -> "list[tuple[int, str]]":
+    """(uid, folder) of the users who have a folder or a log in one of these folders."""
+    owners: "list[tuple[int, str]]" = []
+    for folder in dict.fromkeys(shared):
+        uids: "set[int]" = set()
         try:
-            with RightsOf(uid):
-                for result in of_user(uid, paths):
-                    results.append(result)
+            with os.scandir(folder) as entries:
+                for number, entry in enumerate(entries):
+                    if number >= MOST_NAMES or len(uids) >= MOST_USERS:
+                        break
+                    if entry.is_dir(follow_symlinks=False) or LOG.search(entry.name):
+                        uids.add(entry.stat(follow_symlinks=False).st_uid)
         except OSError:
             continue
+        owners += [(uid, folder) for uid in sorted(uids) if uid in (0, os.geteuid()) or uid >= FIRST_USER]
+    return owners
+
+
+def _search(
+    procfs: "ProcFs", shared: "list[str]", of_user: "Callable[[int, list[str]], Iterator[Any]]", results: "list[Any]"
+) -> None:
+    for folders in (working_folders(procfs), shared_folders(shared)):  # limits are of each
+        by_user: "dict[int, list[str]]" = {}
+        for uid, folder in folders:
+            by_user.setdefault(uid, []).append(folder)
+        for uid, paths in sorted(by_user.items()):
+            try:
+                with RightsOf(uid):
+                    for result in of_user(uid, paths):
+                        results.append(result)
+            except OSError:
+                continue
 
 
 def _runs_of(uid: int, paths: "list[str]") -> "Iterator[FoundRun]":

@@ -29,8 +29,6 @@ MOST_JOBS, MOST_FILES, MOST_OF_USER, MOST_FOLDERS, MOST_RANKS = 32, 256, 128, 51
 MOST_NAMES, MOST_IN_TMP = 1024, 65536
 #: Seconds that a launcher needs before it makes its folder.
 START_S = 300
-#: Ids below are of services.
-FIRST_USER = 1000
 FILES = (("error.json", "error_file"), ("stderr.log", "stderr"))
 _NUMBER = re.compile(r"^[0-9]{1,6}$")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -58,9 +56,10 @@ class _Run(object):
 def past_outputs(procfs: "ProcFs", tmp: "Iterable[str]", now_ns: int) -> "Iterator[PastOutput]":
     """The last outputs of failed jobs below these folders, of the newest attempt, the newest jobs first."""
     files = OutputFiles(4)
+    tmp = [os.path.realpath(path) for path in tmp if path]
     runs = _runs(tmp)
     places = {(run.top, run.name) for run in runs}
-    for each in log_folders.find_runs(procfs):
+    for each in log_folders.find_runs(procfs, tmp):
         if _is_user(each.uid) and (each.top, each.name) not in places:
             runs.append(_Run(each.top, each.name, _run_id(each.name), each.uid, each.made_s))
     runs.sort(key=lambda run: -run.made_s)
@@ -99,7 +98,7 @@ def run_job(name: str) -> str:
 def _runs(tmp: "Iterable[str]") -> "list[_Run]":
     """The run folders, the newest first."""
     tops = []
-    for base in {os.path.realpath(each) for each in tmp if each}:
+    for base in dict.fromkeys(tmp):
         try:
             with os.scandir(base) as entries:
                 for number, entry in enumerate(entries):
@@ -139,7 +138,7 @@ def _newest(runs: "list[_Run]") -> "list[_Run]":
 
 
 def _is_user(uid: int) -> bool:
-    return uid == 0 or uid >= FIRST_USER or uid == os.geteuid()
+    return uid == 0 or uid >= log_folders.FIRST_USER or uid == os.geteuid()
 
 
 def _names(path: str, uid: int) -> "list[str]":

@@ -37,7 +37,8 @@ class PastJobSampler(Sampler):
             return
         self._is_done = True
         procfs, now_ns = ProcFs(self.context.proc), stamps.realtime_ns()
-        for output in chain(past_outputs(procfs, self.folders, now_ns), past_logs(procfs, now_ns)):
+        outputs = past_outputs(procfs, self.folders, now_ns)
+        for output in chain(outputs, past_logs(procfs, now_ns, self.folders)):
             yield "output", {
                 "job": output.job, "attempt": output.attempt, "rank": None, "pid": None, "start_ticks": None,
                 "stream": output.stream, "path": output.path, "status": "ok", "reason": "its job had ended",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from rig.processes import descendants, end
 from .live_jobs import SCRIPTS
 
 DEADLINE_S = 90.0
+TORCHRUN = ["-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=3", "--master-port=29795"]
 
 
 def a_job(rig: Rig, node: Node, script: str, folder: str, port: int, *options: str) -> subprocess.Popen[Any]:
@@ -30,6 +32,13 @@ def a_job(rig: Rig, node: Node, script: str, folder: str, port: int, *options: s
     ]  # fmt: skip
     with (node.folder / folder / "log").open("w") as log:
         return node.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+def a_job_with_a_log(node: Node, launcher: list[str], script: str, env: dict[str, str], log: str) -> None:
+    """Run a job to its end whose output a shell writes to a file, and which leaves no process behind."""
+    line = f"cd /; {shlex.join([str(find_torch_python()), *launcher, str(SCRIPTS / script)])} > {log} 2>&1"
+    job = node.run(["bash", "-c", line], env=env, stdin=subprocess.DEVNULL)
+    assert end_of(job) != 0
 
 
 def end_of(job: subprocess.Popen[Any]) -> int:
@@ -95,6 +104,32 @@ def test_job_that_ended_well_before_is_no_finding(rig: Rig, needs_torch: None, t
     assert end_of(a_job(rig, node, "ends_well.py", "well", 29990, "--redirects=3")) == 0
     code, found = report(rig, node, tmp_path, "--fail-on", "warning")
     assert (code, found["crashes"], found["findings"]) == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "script", "log", "rank"),
+    [
+        pytest.param(TORCHRUN, "raises.py", "~/run.log", "rank 2", id="torchrun-home"),
+        pytest.param(TORCHRUN, "raises.py", "/var/tmp/run.log", "rank 2", id="torchrun-tmp", marks=pytest.mark.full),
+        pytest.param([], "spawned.py", "~/run.log", "rank 1", id="spawn", marks=pytest.mark.full),
+    ],
+)
+def test_job_that_left_nothing_but_a_log_is_found(
+    rig: Rig, needs_torch: None, tmp_path: Path, launcher: list[str], script: str, log: str, rank: str
+) -> None:
+    node = rig.nodes[1]
+    ready = f"{node.inside}/left-{len(list(node.folder.glob('left-*')))}"
+    (node.folder / Path(ready).name).mkdir()
+    master = {"MASTER_ADDR": node.address, "MASTER_PORT": "29795", "WORLD_SIZE": "3", "PER_NODE": "3"}
+    env = {**gloo_environment(rig), **master, "READY_FOLDER": ready, "CHECKPOINTS": ready, "LIGHT_TORCH": "ranks"}
+    a_job_with_a_log(node, [*launcher, f"--master-addr={node.address}"] if launcher else [], script, env, log)
+    try:
+        _, found = report(rig, node, tmp_path, "--for", "8s")
+    finally:
+        node.output(["sh", "-c", f"rm {log}"])
+    [finding] = found["findings"]
+    assert (finding["severity"], finding["culprits"]) == ("warning", [rank])
+    assert finding["text"].startswith("run.log: ")
 
 
 def test_job_with_a_log_dir_that_died_before_is_found_while_its_shell_lives(

@@ -181,3 +181,35 @@ def test_job_of_which_only_the_log_of_its_launcher_is_left_is_a_warning_with_its
     assert (draft.id, draft.severity, draft.job) == ("exception", "warning", "train.log")
     assert "KeyError" in draft.text
     assert "it ended 10 min before the console came" in draft.text
+
+
+SPAWNED = """\
+Traceback (most recent call last):
+  File "/home/u/ddp.py", line 18, in <module>
+    mp.spawn(run, nprocs=4)
+  File "/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 211, in join
+    raise ProcessRaisedException(msg, error_index, failed_process.pid)
+torch.multiprocessing.spawn.ProcessRaisedException: 
+
+-- Process 1 terminated with the following error:
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 87, in _wrap
+    fn(i, *args)
+  File "/home/u/ddp.py", line 13, in run
+    raise IndexError("list index of the schedule out of range")
+IndexError: list index of the schedule out of range
+"""  # noqa: W291 - as torch prints it
+CLOSED_BY_PEER = "".join(f"[rank2]: {line}\n" for line in CLOSED.replace("in main", "in <module>").splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "culprits"),
+    [
+        pytest.param(SPAWNED, [("rank 1",)], id="mp.spawn"),
+        pytest.param(HOOKED, [("rank 3",)], id="a rank"),
+        pytest.param(CLOSED_BY_PEER, [], id="a rank that lost its peer"),
+    ],
+)
+def test_log_without_a_launcher_shows_the_rank_that_raised(text: str, culprits: list[tuple[str, ...]]):
+    store = a_store(a_past_output("step 10\n" + text, stream="file", job="ddp.log", path="/home/u/ddp.log"))
+    assert [draft.culprits for draft in findings(store)] == culprits

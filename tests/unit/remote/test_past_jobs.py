@@ -342,7 +342,11 @@ def written(path: Path, text: str, ago_s: float = 60) -> Path:
         ("train.log", TABLE),
         ("logs/slurm-17.out", "srun: error: node2: task 3: Exited with exit code 1\n"),
         ("nohup.out", "[2026-11-28 15:41:02] [ERROR] [launch.py:325:sigkill_handler] exits with return code = -9\n"),
-        ("run.err", "prterun noticed that process rank 1 with PID 77 on node n1 exited on signal 9.\n"),
+        ("llama.o1234", "prterun noticed that process rank 1 with PID 77 on node n1 exited on signal 9.\n"),
+        (
+            "ddp.txt",
+            "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 1 terminated with the following",
+        ),
     ],
 )
 def test_log_of_a_launcher_whose_job_failed_is_sent_as_one_file(tmp_path: Path, name: str, report: str):
@@ -351,6 +355,16 @@ def test_log_of_a_launcher_whose_job_failed_is_sent_as_one_file(tmp_path: Path, 
         [output] = logs_of(procfs)
     assert (output.job, output.stream, output.path) == (path.name, "file", str(path))
     assert output.text.endswith(report + "exit 1\n")
+
+
+@pytest.mark.parametrize("after", ["", "[rank1]:[W1128 15:41:02 ProcessGroup.cpp:1] Warning: not destroyed\n", "\n"])
+def test_log_of_a_rank_that_ends_with_its_exception_is_sent(tmp_path: Path, after: str):
+    written(
+        tmp_path / "project" / "rank-1.log",
+        "step 1\n[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: bad\n[rank1]: shard\n" + after,
+    )
+    with shell_in(tmp_path / "project") as procfs:
+        assert [output.job for output in logs_of(procfs)] == ["rank-1.log"]
 
 
 def test_log_of_a_launcher_has_the_job_of_the_error_file_that_it_names(tmp_path: Path):
@@ -365,12 +379,13 @@ def test_log_of_a_launcher_has_the_job_of_the_error_file_that_it_names(tmp_path:
     [
         ("train.log", "Traceback (most recent call last):\nValueError: x\n", 60),  # of some program
         ("train.log", TABLE + "step 1\n" * 5_000, 60),  # it was started again, and goes on
+        ("train.log", "[rank1]: ValueError: bad shard\nW1128 15:41:02 Restarting worker group\nstep 1\n", 60),
         ("train.log", TABLE, RECENT_S + 60),
         ("train.py", TABLE, 60),
         (".hidden/train.log", TABLE, 60),
         ("a/b/train.log", TABLE, 60),
     ],
-    ids=["traceback", "goes on", "old", "no log", "hidden", "deep"],
+    ids=["traceback", "goes on", "restarted", "old", "no log", "hidden", "deep"],
 )
 def test_other_files_of_the_folder_are_not_sent(tmp_path: Path, name: str, text: str, ago_s: float):
     written(tmp_path / "project" / name, text, ago_s)
@@ -409,6 +424,95 @@ def test_log_of_a_job_that_was_started_again_in_its_folder_is_not_sent(tmp_path:
         while logs_of(procfs) and time.monotonic() < deadline:  # until it has called exec
             time.sleep(0.05)
         assert logs_of(procfs) == []
+
+
+@contextmanager
+def seen_in(tmp_path: Path, argv: list[str], cwd: Path, ready: str) -> Iterator[ProcFs]:
+    """A /proc with nothing but that process, once it has printed `ready`."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    with subprocess.Popen(argv, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            for name in ("stat", "self", str(process.pid)):
+                (proc / name).symlink_to(f"/proc/{name}")
+            assert process.stdout.readline().strip() == ready
+            yield ProcFs(str(proc))
+        finally:
+            process.kill()
+
+
+def maps_and_waits(file: Path) -> str:
+    """A program that has mapped a file."""
+    return (
+        f"import mmap; f = open({str(file)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ);"
+        " print('ready', flush=True); input()"
+    )
+
+
+@pytest.mark.parametrize(("library", "sent"), [("site-packages/torch/lib", 0), ("site-packages/requests", 1)])
+def test_log_in_the_home_of_the_login_is_sent_unless_a_newer_job_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, sent: int
+):
+    """The agent itself is a newer Python program in that folder."""
+    written(tmp_path / "home" / "train.log", TABLE)
+    file = written(tmp_path / library / "library.so", "x" * 4096)
+    monkeypatch.chdir(tmp_path / "home")
+    with seen_in(tmp_path, [sys.executable, "-c", maps_and_waits(file)], tmp_path / "home", "ready") as procfs:
+        assert len(logs_of(procfs)) == sent
+
+
+@pytest.mark.parametrize("place", ["train.log", "llama/train.log"])
+def test_log_in_a_folder_of_all_users_is_sent(left: Left, place: str):
+    path = written(left.tmp / place, TABLE)
+    written(left.tmp / "a" / "b" / "deep.log", TABLE)
+    [output] = past_logs(ProcFs(str(left.proc)), time.time_ns(), ["", "/missing", str(left.tmp)])
+    assert (output.job, output.path) == (path.name, str(path))
+
+
+def test_log_dir_in_a_folder_of_all_users_is_found(left: Left):
+    folder = log_dir_of(left.tmp / "logs")
+    [output] = past_outputs(ProcFs(str(left.proc)), [str(left.tmp)], time.time_ns())
+    assert output.path == str(folder / "error.json")
+
+
+@pytest.mark.parametrize(("library", "sent"), [("site-packages/torch/lib", 0), ("site-packages/requests", 1)])
+def test_log_in_a_folder_of_all_users_is_not_sent_while_a_newer_job_lives(left: Left, library: str, sent: int):
+    written(left.tmp / "train.log", TABLE)
+    file = written(left.tmp.parent / library / "library.so", "x" * 4096)
+    left.proc.joinpath("stat").unlink()
+    left.proc.rmdir()
+    with seen_in(left.proc.parent, [sys.executable, "-c", maps_and_waits(file)], left.tmp.parent, "ready") as procfs:
+        assert len(list(past_logs(procfs, time.time_ns(), [str(left.tmp)]))) == sent
+
+
+@pytest.mark.parametrize("fstype", ["nfs4", "ext4"])
+@pytest.mark.parametrize(
+    "report",
+    [
+        TABLE.replace("host      : node1", "host      : {host}"),
+        "srun: error: node9: task 1: Killed\nsrun: error: {host}: tasks 2-3: Exited with exit code 1\n",
+        "prterun noticed that process rank 1 with PID 77 on node {host} exited on signal 9.\n",
+    ],
+    ids=["torchrun", "srun", "mpirun"],
+)
+@pytest.mark.parametrize("host", ["{}", "{}.cluster.example", "node9"])
+def test_log_that_every_node_has_is_sent_by_the_node_of_the_failed_rank(
+    left: Left, fstype: str, report: str, host: str
+):
+    path = written(left.tmp / "train.log", report.format(host=host.format(os.uname().nodename.split(".")[0])))
+    device = path.stat().st_dev
+    (left.proc / "self").mkdir()
+    (left.proc / "self" / "mountinfo").write_text(
+        f"30 1 {os.major(device)}:{os.minor(device)} / /data rw shared:1 - {fstype} /dev/store rw\n"
+    )
+    outputs = list(past_logs(ProcFs(str(left.proc)), time.time_ns(), [str(left.tmp)]))
+    assert len(outputs) == (0 if fstype == "nfs4" and host == "node9" else 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+def test_log_in_a_folder_of_all_users_that_is_of_a_service_is_not_read(left: Left):
+    os.chown(written(left.tmp / "train.log", TABLE), log_folders.FIRST_USER - 1, -1)
+    assert list(past_logs(ProcFs(str(left.proc)), time.time_ns(), [str(left.tmp)])) == []
 
 
 def test_log_behind_a_link_is_not_followed(tmp_path: Path):
