@@ -1,8 +1,8 @@
 """What a launcher printed when its job failed, in a file that a shell wrote: `torchrun train.py 2>&1 | tee train.log`.
 
 The file counts if it is where jobs leave their logs (`log_folders`), ends with the launcher's report of a failed rank,
-no process has it open, and no job was started since: no Python program in its folder; where that is the home of the
-login or is shared by all users, none of its owner with a framework. Then that was the end of the job.
+no process has it open, and no job of its owner was started since: no Python program in its folder, and none with a
+framework anywhere. Then that was the end of the job.
 """
 
 import os
@@ -45,6 +45,8 @@ TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 PYTHON = ("python", "torchrun", "accelerate", "pt_")
 #: Folders of libraries that the processes of a training job have mapped.
 FRAMEWORKS = (b"/torch/", b"/jaxlib/", b"/tensorflow/", b"/mpi4py/")
+#: The last argument of an agent, which is a Python program in the home of its login.
+AGENT = "gconsole-agent"
 #: Reports name the node of a failed rank: torchrun's table, srun, mpirun.
 HOST = re.compile(r"^ +host +: (\S+)$|^srun: error: ([^\s:]+): tasks? |with PID [0-9]+ on node (\S+)", re.MULTILINE)
 #: torchrun names the error file of the rank that failed first, which lies in the folder of the run.
@@ -57,7 +59,8 @@ def past_logs(procfs: "ProcFs", now_ns: int, shared: "Iterable[str]" = ()) -> "I
     sent, network = 0, _network_devices(procfs)
     for log in sorted(log_folders.find_logs(procfs, now_ns / 1e9 - RECENT_S, shared), key=lambda log: -log.written_s):
         output = _output(log, files)
-        if output is None or (log.file[0] in network and not _is_of_this_node(output.text)):
+        is_everywhere = log.file[0] in network and not log.is_worked_in
+        if output is None or (is_everywhere and not _is_of_this_node(output.text)):
             continue
         if sent < MOST_SENT and not _goes_on(procfs, log):
             sent += 1
@@ -128,14 +131,17 @@ def _goes_on(procfs: "ProcFs", log: "log_folders.FoundLog") -> bool:
 
 def _may_be_its_job(procfs: "ProcFs", pid: str, log: "log_folders.FoundLog") -> bool:
     """Whether a newer Python program may be the job of a log, started again."""
-    if not log.is_shared:
-        return procfs.link(pid, "cwd") == log.folder
+    in_folder = procfs.link(pid, "cwd") == log.folder
     try:
-        return apart.read(procfs, int(pid), ("maps",), _has_framework) is True
+        return apart.read(procfs, int(pid), ("cmdline", "maps"), _is_no_agent if in_folder else _has_framework) is True
     except GONE:
         return False
     except (OSError, ValueError):
         return True  # unknown: rather no report of the past than a wrong one
+
+
+def _is_no_agent(procfs: "ProcFs", pid: int) -> bool:
+    return procfs.argv(pid)[-1:] != [AGENT]
 
 
 def _has_framework(procfs: "ProcFs", pid: int) -> bool:

@@ -21,20 +21,22 @@ if TYPE_CHECKING:
 
     from .procfs import ProcFs
 
+    _OfUser = Callable[[int, list[str], bool], Iterator[Any]]
+
 #: RUN-ID_*, as torchrun's launcher makes it with mkdtemp (torch/distributed/elastic/multiprocessing/api.py).
 RUN = re.compile(r"^.{1,128}_[a-z0-9_]{8}$")
 FIRST_ATTEMPT = "attempt_0"
 #: Programs that start jobs, or from which they are started.
 STARTERS = ("sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "tmux", "screen", "python", "jupyter",
             "torchrun", "accelerate", "slurm_script")  # fmt: skip
-#: Levels below a working folder at which a folder of runs may be: `logs/experiment`.
+#: Levels below a working folder at which a folder of runs, or a log, may be: `logs/experiment`.
 DEEPEST = 2
 #: Working folders and listed folders of one user, working folders of all, and names of one folder.
 MOST_OF_USER, MOST_LISTED, MOST_FOLDERS, MOST_NAMES = 32, 128, 256, 4096
 #: Users whose files in shared folders are searched. Ids below the second number are of services.
 MOST_USERS, FIRST_USER = 64, 1000
-#: Runs and logs of one user, and folders in one working folder in which logs may be.
-MOST_RUNS, MOST_LOGS, MOST_INNER = 32, 32, 16
+#: Runs and logs of one user.
+MOST_RUNS, MOST_LOGS = 32, 32
 #: Names of files to which a shell, nohup, Slurm or PBS writes what a launcher prints.
 LOG = re.compile(r"^(?:nohup\.out|log|output|stdout|stderr)$|.\.(?:log|out|err|txt|stdout|stderr|[oe][0-9]+)$")
 #: Seconds after which the rest is not searched: a network file system may not answer.
@@ -54,14 +56,14 @@ class FoundRun(object):
 class FoundLog(object):
     """A file that may be a log: its folder, name, owner, device and inode, and when it was last written.
 
-    `is_shared`: it is in the home of the login or in a folder of all users, to which jobs of any folder write.
+    `is_worked_in`: a process on this node works in its folder, or above.
     """
 
-    __slots__ = ("file", "folder", "is_shared", "name", "uid", "written_s")
+    __slots__ = ("file", "folder", "is_worked_in", "name", "uid", "written_s")
 
     def __init__(self, folder: str, name: str, uid: int, written_s: float, file: "tuple[int, int]") -> None:
         self.folder, self.name, self.uid, self.written_s, self.file = folder, name, uid, written_s, file
-        self.is_shared = False
+        self.is_worked_in = False
 
     def is_file(self, info: "os.stat_result") -> bool:
         """Whether the status is of this file."""
@@ -70,22 +72,17 @@ class FoundLog(object):
 
 def find_runs(procfs: "ProcFs", shared: "Iterable[str]" = ()) -> "list[FoundRun]":
     """The runs below the working folders of living processes, and below shared ones, as far as found in time."""
-    runs = _in_time(procfs, shared, _runs_of)
+    runs = _in_time(procfs, shared, lambda uid, paths, _: _runs_of(uid, paths))
     return list({(run.top, run.name): run for run in reversed(runs)}.values())
 
 
 def find_logs(procfs: "ProcFs", since_s: float, shared: "Iterable[str]" = ()) -> "list[FoundLog]":
-    """The newest logs in working folders of living processes, in shared ones, and one level below, since then."""
-    shared = [os.path.realpath(path) for path in shared if path]
-    logs = _in_time(procfs, shared, lambda uid, paths: _logs_of(uid, paths, since_s))
-    for log in logs:
-        log.is_shared = log.folder in (*shared, os.getcwd()) or os.path.dirname(log.folder) in shared
-    return list({(log.folder, log.name): log for log in logs}.values())
+    """The newest logs below the working folders of living processes, and below shared ones, written since then."""
+    logs = _in_time(procfs, shared, lambda uid, paths, is_work: _logs_of(uid, paths, is_work, since_s))
+    return list({(log.folder, log.name): log for log in reversed(logs)}.values())
 
 
-def _in_time(
-    procfs: "ProcFs", shared: "Iterable[str]", of_user: "Callable[[int, list[str]], Iterator[Any]]"
-) -> "list[Any]":
+def _in_time(procfs: "ProcFs", shared: "Iterable[str]", of_user: "_OfUser") -> "list[Any]":
     results: "list[Any]" = []
     work = (procfs, [os.path.realpath(path) for path in shared if path], of_user, results)
     thread = threading.Thread(target=_search, args=work, name="gconsole-logs")
@@ -137,54 +134,40 @@ def shared_folders(shared: "Iterable[str]") -> "list[tuple[int, str]]":
     return owners
 
 
-def _search(
-    procfs: "ProcFs", shared: "list[str]", of_user: "Callable[[int, list[str]], Iterator[Any]]", results: "list[Any]"
-) -> None:
-    for folders in (working_folders(procfs), shared_folders(shared)):  # limits are of each
+def _search(procfs: "ProcFs", shared: "list[str]", of_user: "_OfUser", results: "list[Any]") -> None:
+    working, home = working_folders(procfs), os.getcwd()  # where every agent of the login works
+    homes = [(uid, folder) for uid, folder in working if folder == home]
+    working = [(uid, folder) for uid, folder in working if folder != home]
+    for folders in (working, homes + shared_folders(shared)):  # limits are of each
         by_user: "dict[int, list[str]]" = {}
         for uid, folder in folders:
             by_user.setdefault(uid, []).append(folder)
         for uid, paths in sorted(by_user.items()):
             try:
                 with RightsOf(uid):
-                    for result in of_user(uid, paths):
+                    for result in of_user(uid, paths, folders is working):
                         results.append(result)
             except OSError:
                 continue
 
 
 def _runs_of(uid: int, paths: "list[str]") -> "Iterator[FoundRun]":
-    """The runs of one user, whose rights the thread has; what changed last is searched first."""
-    waiting = [(0, 0.0, path) for path in paths]  # (level, age, folder)
-    listed, count, seen = 0, 0, set(paths)
-    while waiting and listed < MOST_LISTED and count < MOST_RUNS:
-        level, _, path = heapq.heappop(waiting)
-        listed += 1
-        try:
-            folders = _folders_in(path, uid)
-        except OSError:
-            continue
+    """The runs of one user, whose rights the thread has."""
+    count = 0
+    for path, folders in _folders_below(uid, paths):
         for changed_s, name in folders:
-            inner = os.path.join(path, name)
-            made_s = _made_s(inner, uid) if RUN.match(name) else None
-            if made_s is not None and count < MOST_RUNS:
+            made_s = _made_s(os.path.join(path, name), uid)
+            if made_s is not None:
                 count += 1
                 yield FoundRun(path, name, uid, min(made_s, changed_s))
-            elif level < DEEPEST and inner not in seen:
-                seen.add(inner)
-                heapq.heappush(waiting, (level + 1, -changed_s, inner))
+                if count >= MOST_RUNS:
+                    return
 
 
-def _logs_of(uid: int, paths: "list[str]", since_s: float) -> "Iterator[FoundLog]":
+def _logs_of(uid: int, paths: "list[str]", is_worked_in: bool, since_s: float) -> "Iterator[FoundLog]":
     """The newest logs of one user, whose rights the thread has."""
     logs: "list[FoundLog]" = []
-    folders = list(paths)
-    for path in paths:
-        try:
-            folders += [os.path.join(path, name) for _, name in _folders_in(path, uid)[:MOST_INNER]]
-        except OSError:
-            continue
-    for folder in list(dict.fromkeys(folders))[:MOST_LISTED]:
+    for folder, _ in _folders_below(uid, paths):
         try:
             files = _logs_in(folder, uid)
         except OSError:
@@ -193,7 +176,28 @@ def _logs_of(uid: int, paths: "list[str]", since_s: float) -> "Iterator[FoundLog
             FoundLog(folder, name, uid, written_s, file) for written_s, name, file in files if written_s >= since_s
         ]
     logs.sort(key=lambda log: -log.written_s)
-    return iter(logs[:MOST_LOGS])
+    for log in logs[:MOST_LOGS]:
+        log.is_worked_in = is_worked_in
+        yield log
+
+
+def _folders_below(uid: int, paths: "list[str]") -> "Iterator[tuple[str, list[tuple[float, str]]]]":
+    """These folders and those below them, of each level the newest first, with what `_folders_in` returns."""
+    waiting = [(0, 0.0, path) for path in paths]  # (level, age, folder)
+    listed, seen = 0, set(paths)
+    while waiting and listed < MOST_LISTED:
+        level, _, path = heapq.heappop(waiting)
+        listed += 1
+        try:
+            folders = _folders_in(path, uid)
+        except OSError:
+            continue
+        yield path, folders
+        for changed_s, name in folders:
+            inner = os.path.join(path, name)
+            if level < DEEPEST and inner not in seen and _made_s(inner, uid) is None:
+                seen.add(inner)
+                heapq.heappush(waiting, (level + 1, -changed_s, inner))
 
 
 def _logs_in(path: str, uid: int) -> "list[tuple[float, str, tuple[int, int]]]":
@@ -235,6 +239,8 @@ def _folders_in(path: str, uid: int) -> "list[tuple[float, str]]":
 
 def _made_s(path: str, uid: int) -> "float | None":
     """When the first attempt of a run began; None where the folder is not that of a run."""
+    if not RUN.match(os.path.basename(path)):
+        return None
     try:
         info = os.stat(os.path.join(path, FIRST_ATTEMPT), follow_symlinks=False)
     except OSError:

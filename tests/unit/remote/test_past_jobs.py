@@ -383,7 +383,7 @@ def test_log_of_a_launcher_has_the_job_of_the_error_file_that_it_names(tmp_path:
         ("train.log", TABLE, RECENT_S + 60),
         ("train.py", TABLE, 60),
         (".hidden/train.log", TABLE, 60),
-        ("a/b/train.log", TABLE, 60),
+        ("a/b/c/train.log", TABLE, 60),
     ],
     ids=["traceback", "goes on", "restarted", "old", "no log", "hidden", "deep"],
 )
@@ -449,22 +449,19 @@ def maps_and_waits(file: Path) -> str:
     )
 
 
-@pytest.mark.parametrize(("library", "sent"), [("site-packages/torch/lib", 0), ("site-packages/requests", 1)])
-def test_log_in_the_home_of_the_login_is_sent_unless_a_newer_job_lives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, sent: int
-):
-    """The agent itself is a newer Python program in that folder."""
+@pytest.mark.parametrize(("name", "sent"), [("gconsole-agent", 1), ("train.py", 0)])
+def test_log_in_the_folder_of_a_newer_python_program_is_sent_if_that_is_an_agent(tmp_path: Path, name: str, sent: int):
+    """The agent itself is a newer Python program in the home of its login."""
     written(tmp_path / "home" / "train.log", TABLE)
-    file = written(tmp_path / library / "library.so", "x" * 4096)
-    monkeypatch.chdir(tmp_path / "home")
-    with seen_in(tmp_path, [sys.executable, "-c", maps_and_waits(file)], tmp_path / "home", "ready") as procfs:
+    argv = [sys.executable, "-c", "print('ready', flush=True); input()", name]
+    with seen_in(tmp_path, argv, tmp_path / "home", "ready") as procfs:
         assert len(logs_of(procfs)) == sent
 
 
-@pytest.mark.parametrize("place", ["train.log", "llama/train.log"])
+@pytest.mark.parametrize("place", ["train.log", "llama/train.log", "llama/monday/train.log"])
 def test_log_in_a_folder_of_all_users_is_sent(left: Left, place: str):
     path = written(left.tmp / place, TABLE)
-    written(left.tmp / "a" / "b" / "deep.log", TABLE)
+    written(left.tmp / "a" / "b" / "c" / "deep.log", TABLE)
     [output] = past_logs(ProcFs(str(left.proc)), time.time_ns(), ["", "/missing", str(left.tmp)])
     assert (output.job, output.path) == (path.name, str(path))
 
@@ -476,7 +473,7 @@ def test_log_dir_in_a_folder_of_all_users_is_found(left: Left):
 
 
 @pytest.mark.parametrize(("library", "sent"), [("site-packages/torch/lib", 0), ("site-packages/requests", 1)])
-def test_log_in_a_folder_of_all_users_is_not_sent_while_a_newer_job_lives(left: Left, library: str, sent: int):
+def test_log_is_not_sent_while_a_newer_job_of_its_owner_lives(left: Left, library: str, sent: int):
     written(left.tmp / "train.log", TABLE)
     file = written(left.tmp.parent / library / "library.so", "x" * 4096)
     left.proc.joinpath("stat").unlink()
@@ -507,6 +504,19 @@ def test_log_that_every_node_has_is_sent_by_the_node_of_the_failed_rank(
     )
     outputs = list(past_logs(ProcFs(str(left.proc)), time.time_ns(), [str(left.tmp)]))
     assert len(outputs) == (0 if fstype == "nfs4" and host == "node9" else 1)
+
+
+def test_log_that_every_node_has_is_sent_by_the_node_whose_shell_works_there(tmp_path: Path):
+    path = written(tmp_path / "project" / "train.log", TABLE)
+    device = path.stat().st_dev
+    with shell_in(tmp_path / "project") as procfs:
+        (tmp_path / "proc" / "self").unlink()
+        (tmp_path / "proc" / "self" / "ns").mkdir(parents=True)
+        (tmp_path / "proc" / "self" / "ns" / "mnt").symlink_to(Path("/proc/self/ns/mnt").readlink())
+        (tmp_path / "proc" / "self" / "mountinfo").write_text(
+            f"30 1 {os.major(device)}:{os.minor(device)} / /data rw shared:1 - lustre mgs:/data rw\n"
+        )
+        assert [output.job for output in logs_of(procfs)] == ["train.log"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
