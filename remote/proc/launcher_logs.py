@@ -38,6 +38,8 @@ LAST_WORDS = re.compile(
 )
 #: Characters after the report, of its own table and of a shell.
 MOST_AFTER = 4096
+#: ns from the last words of a rank to the report of its launcher, which ends the others first (30 s at most).
+REPORTED_NS = 60 * 10**9
 #: Files that are sent, the newest.
 MOST_SENT = 8
 TICKS_S = float(os.sysconf("SC_CLK_TCK"))
@@ -65,6 +67,15 @@ def past_logs(procfs: "ProcFs", now_ns: int, shared: "Iterable[str]" = ()) -> "I
         if sent < MOST_SENT and not _goes_on(procfs, log):
             sent += 1
             yield output
+
+
+def join_runs(logs: "Iterable[PastOutput]", runs: "list[PastOutput]") -> "Iterator[PastOutput]":
+    """The logs, with the job of the run folder that was last written when they were, if that is of one job."""
+    for log in logs:
+        near = {(run.job, run.attempt) for run in runs if 0 <= log.written_ns - run.written_ns <= REPORTED_NS}
+        if len(near) == 1:
+            log.job, log.attempt = near.pop()
+        yield log
 
 
 def ends_with_report(text: str) -> bool:

@@ -4,7 +4,7 @@ import os
 from itertools import chain
 
 from ..clocks import stamps
-from ..proc.launcher_logs import past_logs
+from ..proc.launcher_logs import join_runs, past_logs
 from ..proc.procfs import ProcFs
 from ..proc.torchrun_logs import past_outputs
 from .base import Sampler
@@ -37,8 +37,8 @@ class PastJobSampler(Sampler):
             return
         self._is_done = True
         procfs, now_ns = ProcFs(self.context.proc), stamps.realtime_ns()
-        outputs = past_outputs(procfs, self.folders, now_ns)
-        for output in chain(outputs, past_logs(procfs, now_ns, self.folders)):
+        outputs = list(past_outputs(procfs, self.folders, now_ns))
+        for output in chain(outputs, join_runs(past_logs(procfs, now_ns, self.folders), outputs)):
             yield "output", {
                 "job": output.job, "attempt": output.attempt, "rank": None, "pid": None, "start_ticks": None,
                 "stream": output.stream, "path": output.path, "status": "ok", "reason": "its job had ended",

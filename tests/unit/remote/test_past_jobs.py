@@ -81,6 +81,17 @@ def test_error_file_and_stderr_of_a_failed_job_are_sent_once_as_outputs_without_
     assert list(sampler.tick(60.0)) == []
 
 
+@pytest.mark.parametrize(("ago_s", "jobs"), [(50, ["llama", "llama"]), (600, ["llama", "run.log"])])
+def test_log_of_a_launcher_is_of_the_job_whose_run_ended_then(left: Left, ago_s: float, jobs: list[str]):
+    left.failed("llama_abcd1234", attempt=1, ago_s=60)
+    written(left.tmp / "run.log", TABLE, ago_s)
+    sampler = PastJobSampler(Context(proc=str(left.proc)))
+    sampler.folders = (str(left.tmp),)
+    records = [check(kind, fields) for kind, fields in sampler.tick(0.0)]
+    assert [each.job for each in records] == jobs
+    assert records[1].attempt == (1 if jobs[1] == "llama" else 0)
+
+
 def test_nothing_is_read_where_the_node_is_a_part_of_its_machine(left: Left):
     left.failed("llama_abcd1234")
     sampler = PastJobSampler(Context(proc=str(left.proc), process_filter=("A", "b")))
