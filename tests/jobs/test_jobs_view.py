@@ -78,6 +78,7 @@ def test_job_is_started_copied_to_and_fetched_from_in_the_jobs_view(
 
 @pytest.mark.skipif(not os.access("/usr/bin/gdb", os.X_OK), reason="no /usr/bin/gdb: apt-get install gdb")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="eval is for x86_64")
+@pytest.mark.usefixtures("needs_gdb_calls")
 def test_expression_is_evaluated_from_the_page_of_a_rank(
     hosts: Path, terminal: Tmux, script: Callable[[str, str], str]
 ) -> None:
