@@ -82,9 +82,11 @@ def test_agent_command_list_contains_exactly_the_commands_in_use():
     verbs = {name for path in SOURCES.rglob("*.py") for name in VERB.findall(path.read_text())}
     by_variable = {
         "py_spy_dump", "py_spy_locals", "py_spy_native", "py_spy_record", "py_spy_record_slowly",
-        "pystack_dump", "pystack_locals",
+        "pystack_dump", "pystack_locals", "gdb_call", "gdb_check",
     }  # fmt: skip
-    readers = ("stacks/py_spy.py", "stacks/pystack.py", "stacks/capture.py", "stacks/profile.py")
+    readers = (
+        "stacks/py_spy.py", "stacks/pystack.py", "stacks/capture.py", "stacks/profile.py", "stacks/evaluate.py",
+    )  # fmt: skip
     text = "".join((SOURCES / name).read_text() for name in readers)
     assert all(f'"{name}"' in text for name in by_variable)
     tables = (
