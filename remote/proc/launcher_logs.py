@@ -69,13 +69,20 @@ def past_logs(procfs: "ProcFs", now_ns: int, shared: "Iterable[str]" = ()) -> "I
             yield output
 
 
-def join_runs(logs: "Iterable[PastOutput]", runs: "list[PastOutput]") -> "Iterator[PastOutput]":
-    """The logs, with the job of the run folder that was last written when they were, if that is of one job."""
+def join_runs(logs: "list[PastOutput]", runs: "list[PastOutput]") -> None:
+    """Give a log the job of the run folder of its owner that was last written when it was.
+
+    Only where that is one run, and the run's only log: two jobs of a user may fail in the same minute.
+    """
+    joined: "dict[tuple[str, int], list[PastOutput]]" = {}
     for log in logs:
-        near = {(run.job, run.attempt) for run in runs if 0 <= log.written_ns - run.written_ns <= REPORTED_NS}
+        near = {(run.job, run.attempt) for run in runs
+                if run.uid == log.uid and 0 <= log.written_ns - run.written_ns <= REPORTED_NS}  # fmt: skip
         if len(near) == 1:
-            log.job, log.attempt = near.pop()
-        yield log
+            joined.setdefault(near.pop(), []).append(log)
+    for (job, attempt), own in joined.items():
+        if len(own) == 1:
+            own[0].job, own[0].attempt = job, attempt
 
 
 def ends_with_report(text: str) -> bool:
@@ -103,8 +110,8 @@ def _output(log: "log_folders.FoundLog", files: OutputFiles) -> "PastOutput | No
     except (NoOutput, OSError):
         return None
     runs = [name for name in _ERROR_FILE.findall(text) if log_folders.RUN.match(name)]
-    job = run_job(runs[-1]) if runs else printable(log.name, 128)
-    return PastOutput(job, 0, "file", path, state, text)
+    job = run_job(runs[-1]) if runs else printable("/".join((os.path.basename(log.folder), log.name)), 128)
+    return PastOutput(job, 0, "file", path, state, text, log.uid)
 
 
 def _network_devices(procfs: "ProcFs") -> "set[int]":

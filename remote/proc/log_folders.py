@@ -126,8 +126,9 @@ def shared_folders(shared: "Iterable[str]") -> "list[tuple[int, str]]":
                 for number, entry in enumerate(entries):
                     if number >= MOST_NAMES or len(uids) >= MOST_USERS:
                         break
-                    if entry.is_dir(follow_symlinks=False) or LOG.search(entry.name):
-                        uids.add(entry.stat(follow_symlinks=False).st_uid)
+                    info = _state(entry) if LOG.search(entry.name) or entry.is_dir(follow_symlinks=False) else None
+                    if info is not None:
+                        uids.add(info.st_uid)
         except OSError:
             continue
         owners += [(uid, folder) for uid in sorted(uids) if uid in (0, os.geteuid()) or uid >= FIRST_USER]
@@ -135,7 +136,7 @@ def shared_folders(shared: "Iterable[str]") -> "list[tuple[int, str]]":
 
 
 def _search(procfs: "ProcFs", shared: "list[str]", of_user: "_OfUser", results: "list[Any]") -> None:
-    working, home = working_folders(procfs), os.getcwd()  # where every agent of the login works
+    working, home = working_folders(procfs), _own_folder()
     homes = [(uid, folder) for uid, folder in working if folder == home]
     working = [(uid, folder) for uid, folder in working if folder != home]
     for folders in (working, homes + shared_folders(shared)):  # limits are of each
@@ -149,6 +150,14 @@ def _search(procfs: "ProcFs", shared: "list[str]", of_user: "_OfUser", results: 
                         results.append(result)
             except OSError:
                 continue
+
+
+def _own_folder() -> "str | None":
+    """The working folder of the agent, which is that of every agent of the login; None where it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 def _runs_of(uid: int, paths: "list[str]") -> "Iterator[FoundRun]":
@@ -210,8 +219,8 @@ def _logs_in(path: str, uid: int) -> "list[tuple[float, str, tuple[int, int]]]":
                 if number >= MOST_NAMES:
                     break
                 if LOG.search(entry.name) and entry.is_file(follow_symlinks=False):
-                    info = entry.stat(follow_symlinks=False)
-                    if info.st_uid == uid and info.st_size:
+                    info = _state(entry)
+                    if info is not None and info.st_uid == uid and info.st_size:
                         files.append((info.st_mtime, entry.name, (info.st_dev, info.st_ino)))
         return files
     finally:
@@ -229,12 +238,20 @@ def _folders_in(path: str, uid: int) -> "list[tuple[float, str]]":
                     break
                 if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
                     continue
-                info = entry.stat(follow_symlinks=False)
-                if info.st_uid == uid and info.st_dev == device:
+                info = _state(entry)
+                if info is not None and info.st_uid == uid and info.st_dev == device:
                     folders.append((info.st_mtime, entry.name))
         return sorted(folders, reverse=True)
     finally:
         os.close(folder)
+
+
+def _state(entry: "os.DirEntry[str]") -> "os.stat_result | None":
+    """The status of an entry; None where it is gone, as files for temporary data often are."""
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def _made_s(path: str, uid: int) -> "float | None":

@@ -35,13 +35,16 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CL
 
 
 class PastOutput(object):
-    """The end of one output of a local rank of a job that is over."""
+    """The end of one output of a job that is over: of a local rank, or what its launcher printed; `uid` owns it."""
 
-    __slots__ = ("attempt", "job", "path", "size", "stream", "text", "written_ns")
+    __slots__ = ("attempt", "job", "path", "size", "stream", "text", "uid", "written_ns")
 
-    def __init__(self, job: str, attempt: int, stream: str, path: str, state: "tuple[int, int]", text: str) -> None:
+    def __init__(
+        self, job: str, attempt: int, stream: str, path: str, state: "tuple[int, int]", text: str, uid: int
+    ) -> None:
         self.job, self.attempt, self.stream, self.path, self.text = job, attempt, stream, path, text
         self.size, self.written_ns = state
+        self.uid = uid
 
 
 class _Run(object):
@@ -227,7 +230,7 @@ def _of_rank(
             finally:
                 files.release(file, (0, 0))
             if size:
-                outputs.append(PastOutput("", attempt, stream, place, (size, written_ns), text))
+                outputs.append(PastOutput("", attempt, stream, place, (size, written_ns), text, run.uid))
     finally:
         os.close(folder)
     return outputs

@@ -1,7 +1,6 @@
 """Outputs of jobs that had ended before the agent came, once at its start."""
 
 import os
-from itertools import chain
 
 from ..clocks import stamps
 from ..proc.launcher_logs import join_runs, past_logs
@@ -38,7 +37,9 @@ class PastJobSampler(Sampler):
         self._is_done = True
         procfs, now_ns = ProcFs(self.context.proc), stamps.realtime_ns()
         outputs = list(past_outputs(procfs, self.folders, now_ns))
-        for output in chain(outputs, join_runs(past_logs(procfs, now_ns, self.folders), outputs)):
+        logs = list(past_logs(procfs, now_ns, self.folders))
+        join_runs(logs, outputs)
+        for output in outputs + logs:
             yield "output", {
                 "job": output.job, "attempt": output.attempt, "rank": None, "pid": None, "start_ticks": None,
                 "stream": output.stream, "path": output.path, "status": "ok", "reason": "its job had ended",

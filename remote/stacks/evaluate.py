@@ -172,8 +172,9 @@ def _check_calls(pid: int) -> None:
     try:
         _gdb("gdb_check", pid, _CHECK)
     except RequestError as error:
-        text = "%s (in a process of its own: the rank was not touched)" % error
-        raise RequestError(error.name, text, error.try_ or "a newer gdb: 13 cannot where the CPU has AMX, 16 can")
+        text = "%s (tried in a process of its own; the rank was not touched)" % error
+        try_ = error.try_ or "install a newer gdb (13 cannot call functions where the CPU has AMX, 16 can)"
+        raise RequestError(error.name, text, try_)
     _checked.append(True)
 
 
