@@ -260,14 +260,22 @@ class _Builder:
         if not table or len({exit_.node for exit_ in self.exits if exit_.is_table}) > 1:
             return
         offsets = {rank - local for local, rank in table.items() if rank is not None and local is not None}
+        if len(offsets) != 1:
+            return
+        offset = next(iter(offsets))
         highest = max((local for local in table if local is not None), default=0)
-        if offsets == {0} and self.evidence.world_size is not None and self.evidence.world_size <= 64:
-            highest = max(highest, self.evidence.world_size - 1)
-        if len(offsets) == 1:
-            for local in range(highest + 1):
-                if local not in table:
-                    view = self._rank(local + next(iter(offsets)), None)
-                    view.exit_code = 0 if view.exit_code is None else view.exit_code
+        successes = {offset + local for local in range(highest) if local not in table}
+        if offset == 0 and self._is_on_one_node:  # the table does not say how many ranks its node has
+            successes |= {rank for kind, rank in self.views if kind == "rank" and isinstance(rank, int)}
+        for rank in successes - set(table.values()):
+            view = self._rank(rank, None)
+            view.exit_code = 0 if view.exit_code is None else view.exit_code
+
+    @property
+    def _is_on_one_node(self) -> bool:
+        """Whether all that is known of the job is of one node: other nodes have tables of their own."""
+        nodes = {end.node for end in self.evidence.ranks} | {launcher.node for launcher in self.evidence.launchers}
+        return len(nodes - {None}) <= 1 and len(self.evidence.launchers) <= 1
 
 
 def _is_own(failure: CrashFailure) -> bool:

@@ -155,6 +155,34 @@ def test_rank_that_left_with_0_is_named_without_an_exception() -> None:
     assert "exited with 0 while other ranks still" in verdict.summary
 
 
+@pytest.mark.parametrize(("nodes", "left"), [(("n0", "n0", "n1", "n1"), [1]), (("n0",) * 4, [1, 2, 3])])
+def test_table_of_a_launcher_is_of_the_ranks_of_its_node(nodes: tuple[str, ...], left: list[int]) -> None:
+    table = (
+        "Root Cause (first observed failure):\n[0]:\n  host      : n0\n  rank      : 0 (local_rank: 0)\n"
+        "  exitcode  : 1 (pid: 100) \n"
+    )
+    launcher = LauncherOutput(RankOutput("stderr", table, "/logs/torchrun"), node="n0")
+    codes, texts = (1, 0, None, None), (CLOSED, "", "", "")
+    ends = [end(rank, texts[rank], exit_code=codes[rank], node=node) for rank, node in enumerate(nodes)]
+    verdict = verdict_of(*ends, launchers=(launcher,))
+    assert culprits(verdict) == left
+    assert "exited with 0 while other ranks still" in verdict.summary
+
+
+def test_data_worker_that_died_while_its_rank_read_from_it_is_the_cause() -> None:
+    reset = "ConnectionResetError: [Errno 104] Connection reset by peer"
+    worker = raised("RuntimeError: DataLoader worker (pid 267) is killed by signal: Killed. ")
+    text = (
+        raised(reset, "/usr/lib/python3.11/multiprocessing/connection.py", 378)
+        + "\nDuring handling of the above exception, another exception occurred:\n\n"
+    )
+    verdict = verdict_of(end(0, text + worker), end(1), end(2), end(3))
+    assert (verdict.kind, culprits(verdict)) == ("exception", [0])
+    assert "a data loader worker died" in verdict.summary
+    other = verdict_of(end(0, text + raised("RuntimeError: no more data")), end(1), end(2), end(3))
+    assert culprits(other) == []
+
+
 def test_consequences_on_all_ranks_name_nobody() -> None:
     verdict = verdict_of(end(0), end(1), end(2))
     assert (verdict.kind, culprits(verdict), verdict.confidence) == ("unknown", [], "none")
