@@ -85,8 +85,6 @@ _IO_CLIENTS: Final = frozenset(
      "smart_open", "azure", "adlfs", "webdataset", "streaming", "comet_ml", "neptune", "ssl", "ftplib", "smtplib", "minio"))  # fmt: skip
 _PEER_CODE: Final = frozenset(("torch/distributed", "torch/nn/parallel", "deepspeed", "horovod", "mpi4py", "jax"))
 _PROCESS_CODE: Final = frozenset(("multiprocessing", "concurrent", "torch/multiprocessing"))
-_LOADER_CODE: Final = frozenset(("torch/utils/data/dataloader", "torch/utils/data/_utils/pin_memory"))
-_FETCH_CODE: Final = frozenset(("torch/utils/data/_utils/fetch",))
 _CONNECTION: Final = re.compile(
     r"^(?:\S*\.)?(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError|ConnectionError|ConnectionRefusedError|EOFError"
     r"|TimeoutError|RemoteDisconnected|socket\.timeout|gaierror|IncompleteRead|ProtocolError)\b"
@@ -168,13 +166,8 @@ def _of_connection(text: str, files: Collection[str]) -> str:
     if _uses(files, _PEER_CODE):
         return "rendezvous" if "refused" in text or "imed out" in text else "peer_closed"
     if _uses(files, _PROCESS_CODE):
-        return "data_worker" if _reads_from_workers(files) else "worker_pipe"
+        return "worker_pipe"
     return "rendezvous" if text.startswith("ConnectionRefused") else "nccl_network" if not files else "exception"
-
-
-def _reads_from_workers(files: Collection[str]) -> bool:
-    """Whether torch's data loader waited for its workers, and called no code of a dataset itself."""
-    return _uses(files, _LOADER_CODE) and not _uses(files, _FETCH_CODE)
 
 
 def _uses(files: Collection[str], packages: Collection[str]) -> bool:

@@ -91,7 +91,7 @@ def _python_failure(stream: OutputStream, error: PythonError) -> CrashFailure:
     chosen, category = next(
         ((link, category) for link, category in rated if category.role in ("cause", "unknown")), rated[0]
     )
-    if rated[-1][1].role in ("consequence", "teardown"):
+    if rated[-1][1].role in ("consequence", "teardown") and not _names_own_process(rated):
         chosen, category = rated[-1]
     is_handled = chosen is not chain[0] and category.role == "cause"
     specific = next(
@@ -115,6 +115,11 @@ def _python_failure(stream: OutputStream, error: PythonError) -> CrashFailure:
         rank=chosen.process, is_caught=error.is_caught or is_handled,
     )  # fmt: skip
     return _placed(failure, stream, error.first)
+
+
+def _names_own_process(rated: list[tuple[PythonError, Category]]) -> bool:
+    """Whether a chain that begins with the loss of a process of the node says that it was a data worker of the rank."""
+    return rated[-1][1].id == "worker_pipe" and any(category.id == "data_worker" for _, category in rated)
 
 
 def _chain(error: PythonError) -> list[PythonError]:

@@ -169,33 +169,39 @@ def test_table_of_a_launcher_is_of_the_ranks_of_its_node(nodes: tuple[str, ...],
     assert "exited with 0 while other ranks still" in verdict.summary
 
 
-@pytest.mark.parametrize(
-    ("libraries", "named"),
-    [
-        (("torch/utils/data/dataloader.py", "torch/multiprocessing/reductions.py"), [0]),
-        (("torch/utils/data/_utils/pin_memory.py",), [0]),
-        (("torch/utils/data/dataloader.py", "torch/utils/data/_utils/fetch.py"), []),  # a dataset's own process
-        (("torch/multiprocessing/reductions.py",), []),
-    ],
-)
-def test_rank_that_lost_the_connection_to_its_data_worker_is_named(
-    libraries: tuple[str, ...], named: list[int]
-) -> None:
-    files = [f"/v/lib/python3.11/site-packages/{library}" for library in libraries]
-    files.append("/usr/lib/python3.11/multiprocessing/connection.py")
-    frames = "".join(f'  File "{file}", line 9, in read\n    read()\n' for file in files)
+def test_data_worker_that_died_while_its_rank_read_from_it_is_the_cause() -> None:
+    reset = "ConnectionResetError: [Errno 104] Connection reset by peer"
+    worker = raised("RuntimeError: DataLoader worker (pid 267) is killed by signal: Killed. ")
     text = (
-        'Traceback (most recent call last):\n  File "/home/u/train.py", line 20, in <module>\n    main()\n'
-        + frames + "ConnectionResetError: [Errno 104] Connection reset by peer\n"
-    )  # fmt: skip
-    verdict = verdict_of(end(0, text), end(1), end(2), end(3))
-    assert culprits(verdict) == named
-    assert ("a data loader worker died" in verdict.summary) is bool(named)
-    text += "\nDuring handling of the above exception, another exception occurred:\n\n"
-    text += raised("RuntimeError: DataLoader worker (pid 267) is killed by signal: Killed. ")
-    verdict = verdict_of(end(0, text), end(1), end(2), end(3))
-    assert culprits(verdict) == named
-    assert ("(pid 267) is killed" in verdict.summary) is bool(named)
+        raised(reset, "/usr/lib/python3.11/multiprocessing/connection.py", 378)
+        + "\nDuring handling of the above exception, another exception occurred:\n\n"
+    )
+    verdict = verdict_of(end(0, text + worker), end(1), end(2), end(3))
+    assert (verdict.kind, culprits(verdict)) == ("exception", [0])
+    assert "a data loader worker died" in verdict.summary
+    other = verdict_of(end(0, text + raised("RuntimeError: no more data")), end(1), end(2), end(3))
+    assert culprits(other) == []
+
+
+@pytest.mark.parametrize("last", ["", "RuntimeError: DataLoader worker (pid 267) is killed by signal: Terminated. "])
+def test_cancellation_that_also_ends_data_workers_names_nobody(last: str) -> None:
+    libraries = (
+        "/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py",
+        "/usr/lib/python3.11/multiprocessing/c.py",
+    )
+    text = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 20, in <module>\n    main()\n'
+    text += "".join(f'  File "{file}", line 9, in get\n    get()\n' for file in libraries)
+    text += "ConnectionResetError: [Errno 104] Connection reset by peer\n"
+    if last:
+        text += "\nDuring handling of the above exception, another exception occurred:\n\n" + raised(last)
+    ended = [end(rank, "", exit_code=-15) for rank in (1, 2, 3)]
+    outputs = {
+        "launcher": "slurmstepd: error: *** STEP 17.0 ON n0 CANCELLED AT 2026-11-29T12:00:00 ***\n",
+        "unknown": "srun: error: n0: task 0: Exited with exit code 1\n",
+    }
+    for kind, output in outputs.items():
+        verdict = verdict_of(end(0, text), *ended, launchers=(LauncherOutput(RankOutput("stderr", output, "/log")),))
+        assert (verdict.kind, culprits(verdict)) == (kind, [])
 
 
 def test_consequences_on_all_ranks_name_nobody() -> None:
