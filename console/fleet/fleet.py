@@ -229,6 +229,7 @@ class Fleet:
     def in_background(self, is_hidden: bool) -> None:
         """Whether the screen shows another cluster."""
         self._digests.in_background(is_hidden)
+        self._clocks.in_background(is_hidden)
 
     def request_clock_probes(self, who: str, wanted: bool) -> None:
         """Request or release continuous clock probes."""

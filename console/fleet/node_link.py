@@ -89,6 +89,7 @@ class NodeLink:
         self._task: asyncio.Task[None] | None = None
         self._connection: AgentConnection | None = None  # current or last
         self.has_sampled = False
+        self.hold_s = 0.0  # seconds for which the agent may hold records back: no silence
         self._backoff = Backoff(lambda: transport.answers(node))
         self._stopping = False
         self._first_attempt_done = asyncio.Event()  # set at the first sample or failure
@@ -220,7 +221,7 @@ class NodeLink:
         """Run one connection from start to end; raises the FleetError that ended it."""
         self._attempt += 1
         self._publish_state("lost" if self.state == "lost" else "connecting")  # stay lost until reconnected
-        self.failure, self.has_sampled = None, False
+        self.failure, self.has_sampled, self.hold_s = None, False, 0.0
         connection = self._connection = AgentConnection(
             self.node, self._hub, self._receiver, self._rpc, self._greet, self._warn
         )
@@ -243,7 +244,8 @@ class NodeLink:
     async def _serve(self, connection: AgentConnection) -> None:
         """Keep the connection alive until it ends: publish `lost` or `ok`, close it once it is dead."""
         monitor = LivenessMonitor(
-            connection.silent_s, connection.unacked, connection.answers, lambda: self._give_up(connection),
+            lambda: self._silent_s(connection), connection.unacked, connection.answers,
+            lambda: self._give_up(connection),
             shown_s=SILENT_S, loses_records=self.node.agent.linger_s <= 0,
         )  # fmt: skip
         self._pings = 0
@@ -262,7 +264,7 @@ class NodeLink:
         """Ping into silence, and judge the silence unless the console itself is late; seconds until the next check."""
         if connection.ended.is_set():
             return 0.0
-        silent_s = connection.silent_s()
+        silent_s = self._silent_s(connection)
         try:
             self._ping_when_due(silent_s)
             if is_late:
@@ -275,6 +277,10 @@ class NodeLink:
         if self.state != "ok" or self._pings < FIRST_PINGS:
             return 0.0
         return min(PING_INTO_SILENCE_S - silent_s, PING_S)
+
+    def _silent_s(self, connection: AgentConnection) -> float:
+        """Seconds of silence beyond that for which the agent may hold records back; negative within it."""
+        return connection.silent_s() - self.hold_s
 
     def _ping_when_due(self, silent_s: float) -> None:
         now = time.monotonic()

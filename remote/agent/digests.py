@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds. Limits of the period of an order.
 LEAST_S, MOST_S = 2, 60
+#: Seconds. The longest time for which records are held back: an agent that gets no frame for 15 s ends.
+MOST_HOLD_S = 10
 #: Figures and clock event reasons of GPUs that depend on their load alone.
 _LOAD, _IDLE = frozenset(("util_pct", "sm_pct")), frozenset(("gpu_idle",))
 #: Seconds in which samples are sent after such a change; what a rule waits for lasts 5 s.
@@ -75,6 +77,10 @@ class Order(object):
         if not _is_number(period_s) or not LEAST_S <= period_s <= MOST_S:
             raise ValueError("the period of digests must be %d to %d s, not %r" % (LEAST_S, MOST_S, period_s))
         self.period_s = float(period_s)
+        hold_s: "Any" = fields.get("hold_s", 0)
+        if not _is_number(hold_s) or not 0 <= hold_s <= MOST_HOLD_S:
+            raise ValueError("records can be held back for 0 to %d s, not %r" % (MOST_HOLD_S, hold_s))
+        self.hold_s = float(hold_s)  # for which records may wait, see Outbox.hold
         self.reasons = frozenset(_texts(fields, "reasons"))  # whose begin and end is sent at once
         self.thresholds: "list[tuple[str, list[float]]]" = []  # of figures of GPUs
         self.share_thresholds: "list[tuple[str, list[float]]]" = []  # of shares of clock event reasons

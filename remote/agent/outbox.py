@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _CHUNK = 64 << 10
 #: Bytes handed to the writer at once, about: a full buffer is ten times its size when unpacked.
 _MAX_TAKEN = 256 << 10
+#: Kinds that may be held back. What a job, a capture or the log of the kernel causes is sent at once, and the records
+#: of clocks, too: their windows end by the instants at which they arrive.
+HELD_KINDS = frozenset(("agent_cost", "capacity", "gpu", "gpu_event", "gpu_info", "gpu_link", "host", "nic"))
+#: Seconds after a full period at which held records are sent: the samplers have posted those of its tick by then.
+_HOLD_PHASE_S = 0.5
 
 
 class Chunk(object):
@@ -61,6 +66,9 @@ class Outbox(object):
     Above `limit` bytes the oldest are dropped, and a frame {"gap": [first, last], "reason": text} precedes the first
     record after them: every number is delivered exactly once, as a record or within a gap.
 
+    A console that shows nothing of this node may have records of `HELD_KINDS` held back for some seconds: an idle
+    node's records of five ticks cost it a fourth of what they cost one by one (measured 2026-11-29, nine clusters).
+
     To a connection that takes rows (see rows.py) records are rows. Each chunk declares the layouts of its rows, because
     those before it may be dropped, or be known to an earlier console only.
     """
@@ -82,6 +90,8 @@ class Outbox(object):
         self._declared: "frozenset[int]" = frozenset()  # layouts whose rows may follow in the last chunk
         self._sent: "tuple[Chunk | None, int]" = (None, 0)  # the last chunk of this connection, and bytes of it
         self._is_gathering = False  # the writer waits for more records: they need not wake it
+        self._hold_s = self._offset_s = 0.0  # see `hold`
+        self._is_urgent = False  # a record of another kind than `HELD_KINDS` is queued
         self._wake = threading.Condition()
 
     def post(self, facts: "Iterable[Fact | tuple[str, str]]") -> int:
@@ -103,7 +113,7 @@ class Outbox(object):
                 self._seq, self._declared = seq, declared
                 raise
             if lines:
-                if not self._is_gathering:
+                if not self._is_gathering or self._is_urgent:
                     self._wake.notify()
         return sum(len(line) for line in lines)
 
@@ -120,19 +130,24 @@ class Outbox(object):
     def next_bytes(self, turn: int, wait_s: float, gather_s: float) -> "bytes | None":
         """Bytes for the connection of that turn: control frames, then records it has not had, the oldest first.
 
-        b"" after `wait_s` without any, None once a newer connection has its turn. A control frame goes at once; records
-        wait `gather_s` for those of the same tick, which makes one write of them.
+        b"" after `wait_s` without any, None once a newer connection has its turn. A control frame goes at once, with
+        the records before it; records wait `gather_s` for those of the same tick, which makes one write of them, or
+        longer if they are held back.
 
         Raises MemoryError; the next call returns what this one should have returned.
         """
         with self._wake:
             if turn == self._turn and not self._ready():
                 self._wake.wait(wait_s)
-            deadline = time.monotonic() + gather_s
+            due = time.monotonic() + gather_s
             try:
                 self._is_gathering = True
-                while turn == self._turn and self._ready() and not self._control and time.monotonic() < deadline:
-                    self._wake.wait(deadline - time.monotonic())
+                held_s = self._held_s()
+                while turn == self._turn and self._ready() and not self._control:
+                    rest_s = due - time.monotonic() + (0.0 if self._is_urgent or not self._hold_s else held_s)
+                    if rest_s <= 0:
+                        break
+                    self._wake.wait(rest_s)
             finally:
                 self._is_gathering = False
             if turn != self._turn:
@@ -140,10 +155,25 @@ class Outbox(object):
             records, written, sent = self._records()
             data = b"".join(self._control) + (records if self._order else self._layouts.readable(records))
             self._control.clear()
-            self._written, self._sent = written, sent
+            self._written, self._sent, self._is_urgent = written, sent, False
             if not self.keep:
                 self._drop_until(written)
             return data
+
+    def hold(self, hold_s: float, offset_s: float = 0.0) -> None:
+        """Hold records of `HELD_KINDS` back until the next multiple of `hold_s`; 0: send all at once.
+
+        Multiples of the real-time clock, `offset_s` later, so that nodes whose clocks agree send at the same instant.
+        """
+        with self._wake:
+            self._hold_s, self._offset_s = hold_s, offset_s
+            self._wake.notify()
+
+    def _held_s(self) -> float:
+        """Seconds until held records are due."""
+        if not self._hold_s:
+            return 0.0
+        return self._hold_s - (stamps.realtime_ns() / 1e9 - self._offset_s - _HOLD_PHASE_S) % self._hold_s
 
     def acknowledge(self, seq: int) -> None:
         """Drop the records up to `seq`, which the console has stored."""
@@ -159,6 +189,7 @@ class Outbox(object):
         with self._wake:
             self._turn += 1
             self._order, self._sent = order, (None, 0)
+            self._hold_s = 0.0  # until this connection orders it
             self._control.clear()
             self._written = max(min(seq, self._written), self._acknowledged)
             self._wake.notify_all()
@@ -190,6 +221,8 @@ class Outbox(object):
         batch: "list[str]" = []
         layout: "rows.Layout | None" = None
         for kind, fields in facts:
+            if self._hold_s and kind.partition(" ")[0] not in HELD_KINDS:
+                self._is_urgent = True
             row_layout, row = self._row(kind, fields)
             if layout is not None and batch and (row_layout is not layout or len(batch) >= rows.MOST_ROWS):
                 lines.append(layout.line(self._seq - len(batch) + 1, t, mono, batch))

@@ -93,6 +93,7 @@ def _digest(agent: "Agent", args: "Fields") -> "Fields":
     except ValueError as error:
         raise RequestError("bad_request", str(error), _SAME_VERSION)
     agent.digests = order if order.kinds else None
+    agent.outbox.hold(order.hold_s if order.kinds else 0.0, agent.config.get("tick_offset_s", 0.0))
     agent.wake_sampler("gpu")  # it passes the order on to the process of the driver
     return {"kinds": sorted(order.kinds)}
 

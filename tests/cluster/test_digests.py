@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from rig import Rig
 
 from gconsole.core.control import Selection
 from gconsole.core.wants import DIGESTED, EVERY_SAMPLE, Want
-from gconsole.records import Gpu, Host, Record
+from gconsole.records import AgentCost, Gpu, Host, Record
 from gconsole.runtime.console import _wants_of
 
 PERIOD_S = 3
@@ -75,6 +76,46 @@ async def test_agent_is_ordered_again_after_a_reconnect(rig: Rig, hosts: Path) -
         await live.fleet.reconnect(name)
         await live.until(lambda: getattr(newest(live, Gpu, name), "agent", agent) != agent)
         await live.until(lambda: comes_as(live, Gpu, [name], digests=True))
+
+
+def ticks_at_once(fleet: LiveFleet, node: str) -> int:
+    """The most ticks of a node that arrived in one read."""
+    arrivals = Counter(record.rx for record in fleet.records if type(record) is AgentCost and record.node == node)
+    return max(arrivals.values(), default=0)
+
+
+async def test_idle_node_of_a_hidden_cluster_sends_several_ticks_at_once_and_is_never_silent(
+    rig: Rig, hosts: Path
+) -> None:
+    names = [node.name for node in rig.nodes]
+    async with started_fleet(hosts) as live:
+        live.fleet.in_background(True)
+        await live.until(lambda: all(ticks_at_once(live, name) >= 4 for name in names))
+        live.fleet.in_background(False)
+        await live.until(lambda: not any(live.fleet.links[name].hold_s for name in names))
+        del live.records[:]
+        await live.until(lambda: all(len({r.rx for r in live.records if r.node == name}) > 6 for name in names))
+
+        assert all(ticks_at_once(live, name) < 3 for name in names)
+        assert [gap for name in names for gap in live.gaps(name)] == []
+        assert all(live.state(name) == "ok" for name in names)
+
+
+async def test_lost_node_of_a_hidden_cluster_is_noticed(rig: Rig, hosts: Path, needs_namespaces: None) -> None:
+    node = rig.nodes[0]
+    async with started_fleet(hosts) as live:
+        live.fleet.in_background(True)
+        await live.until(lambda: ticks_at_once(live, node.name) >= 4)
+        assert live.history(node.name) == ["expected", "connecting", "ok"]
+        node.down()
+        try:
+            shown_s = await live.until(lambda: live.state(node.name) == "lost")
+        finally:
+            node.up()
+        print(f"\nloss of a node in the background noticed after {shown_s:.2f} s")
+        await live.until(lambda: live.state(node.name) == "ok")
+        await live.until(lambda: live.fleet.links[node.name].hold_s > 0)
+        assert all(live.history(other.name) == ["expected", "connecting", "ok"] for other in rig.nodes[1:])
 
 
 async def test_without_the_option_every_sample_is_sent(hosts: Path) -> None:

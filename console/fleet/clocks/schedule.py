@@ -21,8 +21,10 @@ from .ssh_probe import SshProbe
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between background windows (`duty = "auto"`), and their minimum cadence in µs.
+#: Seconds between background windows (`duty = "auto"`), also of a cluster that is not on the screen, and their minimum
+#: cadence in µs. The second is less than the 180 s without probes after which lines come from time services.
 BACKGROUND_PERIOD_S: Final = 60.0
+HIDDEN_PERIOD_S: Final = 150.0
 BACKGROUND_CADENCE_US: Final = 20_000
 #: Seconds added to a window: peers must be distributed, and the last bins completed.
 TAIL_S: Final = 0.8
@@ -42,6 +44,7 @@ class ProbeSchedule:
     def __init__(self, config: ClockConfig, hub: Hub, ready: Callable[[], Mapping[str, NodeLink]]) -> None:
         self._config, self._hub, self._ready = config, hub, ready
         self._wanted: set[str] = set()  # requesters of continuous probes
+        self._is_hidden = False  # another cluster is on the screen
         self._changed = asyncio.Event()
         self._seed = secrets.randbits(32)
         self._task: asyncio.Task[None] | None = None
@@ -66,6 +69,12 @@ class ProbeSchedule:
         before = set(self._wanted)
         (self._wanted.add if wanted else self._wanted.discard)(who)
         if before != self._wanted:
+            self._changed.set()
+
+    def in_background(self, is_hidden: bool) -> None:
+        """Whether the screen shows another cluster: windows are fewer then."""
+        if is_hidden != self._is_hidden:
+            self._is_hidden = is_hidden
             self._changed.set()
 
     def want_window(self, who: str) -> None:
@@ -113,7 +122,7 @@ class ProbeSchedule:
         else:
             pace = ProbePace.of(self._config, BACKGROUND_CADENCE_US)
             await self._session(links, pace, self._config.probe_window_s + TAIL_S)
-            await self._pause(BACKGROUND_PERIOD_S)
+            await self._pause(HIDDEN_PERIOD_S if self._is_hidden else BACKGROUND_PERIOD_S)
 
     @property
     def _allowed(self) -> bool:

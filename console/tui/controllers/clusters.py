@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 #: Seconds between two evaluations of a cluster that is not shown, as between two digests of its nodes; as many as the
 #: summary of its line is old at most.
 BACKGROUND_S: Final = 5.0
+#: Seconds after a full period until the records that nodes send half a second after it have arrived.
+AFTER_RECORDS_S: Final = 1.0
 #: Rows of the terminal for each line of another cluster; further ones are counted on the last line.
 ROWS_PER_LINE: Final = 8
 
@@ -106,10 +108,13 @@ class OpenCluster:
             controller.use_store(store)
 
     def evaluate_in_background(self) -> bool:
-        """Evaluate findings and stalls where due, without drawing; whether it was due."""
+        """Evaluate findings and stalls where due, without drawing; whether it was due.
+
+        It is due a second after each full period of the real-time clock: nodes send what they held back before.
+        """
         if time.monotonic() < self._due_s:
             return False
-        self._due_s = time.monotonic() + BACKGROUND_S
+        self._due_s = time.monotonic() + BACKGROUND_S - (time.time() - AFTER_RECORDS_S) % BACKGROUND_S
         self.frames.evaluate_findings()
         self.captures.update(partial(self._app.run_worker, name="fold captures"))
         return True

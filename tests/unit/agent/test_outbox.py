@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gconsole_remote.agent import wire
 from gconsole_remote.agent.outbox import Outbox
+from gconsole_remote.clocks import stamps
 
 ROOMY = 1 << 20
 TIGHT = 4000
@@ -253,6 +254,79 @@ def test_reply_is_sent_without_waiting_for_the_records_of_the_tick():
     outbox.next_bytes(turn, 0.0, 30.0)
 
     assert time.monotonic() - began < 5
+
+
+def sent_after(outbox: Outbox, turn: int, act) -> tuple[float, list[str]]:
+    """Seconds until the writer sends something after `act`, which runs beside it, and the kinds that it sends."""
+    got: list[bytes] = []
+    writer = threading.Thread(target=lambda: got.append(outbox.next_bytes(turn, 60.0, 0.0)), daemon=True)
+    writer.start()
+    began = time.monotonic()
+    act()
+    writer.join(60.0)
+    return time.monotonic() - began, [wire.decode(line).get("kind", "") for line in got[0].splitlines()]
+
+
+def tick(outbox: Outbox) -> None:
+    outbox.post([("agent_cost", {"cpu_pct": 0.1}), ("host", {"cpu_pct": 1.0})])
+
+
+@pytest.mark.parametrize(
+    ("act", "kinds"),
+    [
+        (lambda outbox: outbox.post([("rank_stat", {"pid": 1})]), ["agent_cost", "host", "rank_stat"]),
+        (lambda outbox: outbox.post([("log", {"text": "x"})]), ["agent_cost", "host", "log"]),
+        (lambda outbox: outbox.control({"pong": 1}), ["", "agent_cost", "host"]),
+        (lambda outbox: outbox.hold(0.0), ["agent_cost", "host"]),
+    ],
+)
+def test_held_ticks_are_sent_with_what_may_not_wait(act, kinds):
+    outbox = Outbox(ROOMY, keep=True)
+    turn = outbox.rewind(0)
+    outbox.hold(3000.0)
+
+    def tick_and_act() -> None:
+        tick(outbox)
+        time.sleep(0.2)  # the writer holds the tick back
+        act(outbox)
+
+    elapsed_s, sent = sent_after(outbox, turn, tick_and_act)
+
+    assert sent == kinds
+    assert elapsed_s < 60.0
+
+
+@pytest.mark.parametrize(
+    ("now_s", "rest_s"), [(100.75, 5.0), (101.0, 4.75), (105.5, 0.25), (105.75, 5.0)], ids=lambda value: f"{value:g}"
+)
+def test_held_records_are_due_half_a_second_after_a_full_period(monkeypatch, now_s, rest_s):
+    outbox = Outbox(ROOMY, keep=True)
+    outbox.hold(5.0, offset_s=0.25)
+    monkeypatch.setattr(stamps, "realtime_ns", lambda: int(now_s * 1e9))
+
+    assert outbox._held_s() == rest_s
+
+
+def test_ticks_that_are_held_back_are_sent_together(monkeypatch):
+    outbox = Outbox(ROOMY, keep=True)
+    turn = outbox.rewind(0)
+    outbox.hold(5.0)
+    monkeypatch.setattr(stamps, "realtime_ns", lambda: 5_000_000_000)  # half a second before held records are due
+
+    _, sent = sent_after(outbox, turn, lambda: [tick(outbox) for _ in range(3)])
+
+    assert sent == ["agent_cost", "host"] * 3
+
+
+def test_next_connection_holds_nothing_back_until_it_is_ordered():
+    outbox = Outbox(ROOMY, keep=True)
+    outbox.rewind(0)
+    outbox.hold(3000.0)
+    turn = outbox.rewind(0)
+
+    elapsed_s, sent = sent_after(outbox, turn, lambda: tick(outbox))
+
+    assert sent == ["agent_cost", "host"] and elapsed_s < 60.0
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object(), b"bytes"])

@@ -15,7 +15,7 @@ from examples import examples
 
 from gconsole.config.sections import HealthConfig
 from gconsole.records import GpuInfo, GpuProcess, Inventory, Node
-from gconsole_remote.agent.digests import Digester
+from gconsole_remote.agent.digests import Digester, Order
 from gconsole_remote.agent.requests import VERBS, RequestError
 
 #: Buckets of the window are two periods long, as with the default window of 60 s.
@@ -305,11 +305,18 @@ def test_malformed_order_is_refused_with_its_reason_and_changes_nothing(fields, 
     assert refused.value.name == "bad_request" and agent.digests is None
 
 
-def test_order_of_no_kinds_ends_digests():
-    woken = []
-    agent = SimpleNamespace(digests=None, wake_sampler=woken.append)
+def test_order_of_no_kinds_ends_digests_and_holding_back():
+    woken, held = [], []
+    outbox = SimpleNamespace(hold=lambda *order: held.append(order))
+    agent = SimpleNamespace(digests=None, wake_sampler=woken.append, outbox=outbox, config={"tick_offset_s": 0.5})
 
-    assert VERBS["digest"](agent, {"kinds": ["nic", "gpu"], "period_s": 5}) == {"kinds": ["gpu", "nic"]}
-    assert agent.digests.period_s == 5.0
+    assert VERBS["digest"](agent, {"kinds": ["nic", "gpu"], "period_s": 5, "hold_s": 5}) == {"kinds": ["gpu", "nic"]}
+    assert agent.digests.period_s == 5.0 and held == [(5.0, 0.5)]
     assert VERBS["digest"](agent, {"kinds": [], "period_s": 5}) == {"kinds": []}
-    assert agent.digests is None and woken == ["gpu", "gpu"]
+    assert agent.digests is None and woken == ["gpu", "gpu"] and held[1:] == [(0.0, 0.5)]
+
+
+@pytest.mark.parametrize("hold_s", [-1, 11, 1e9, float("nan"), "5", None, True])
+def test_order_that_would_silence_a_node_is_refused(hold_s):
+    with pytest.raises(ValueError, match="0 to 10 s"):
+        Order({"kinds": ["gpu"], "period_s": 5, "hold_s": hold_s})

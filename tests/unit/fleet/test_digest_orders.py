@@ -26,7 +26,7 @@ class FakeLink:
 
     def __init__(self, name: str, refusal: errors.FleetError | None = None, **agent: Any) -> None:
         self.node = SimpleNamespace(name=name, agent=AgentConfig(**{"digest_s": 5.0, **agent}))
-        self.agent_id, self.refusal = "a1", refusal
+        self.agent_id, self.refusal, self.hold_s = "a1", refusal, 0.0
         self.orders: list[dict[str, Any]] = []
 
     async def request(self, verb: str, args: dict[str, Any], deadline_s: float) -> Any:
@@ -180,8 +180,34 @@ async def test_cluster_in_the_background_sends_digests_also_without_a_period_of_
     await until(lambda: link.kinds == [sorted(DIGESTED)])
     assert link.orders[0]["period_s"] == 5.0
     await idle(orders)
+    assert link.orders[0]["hold_s"] == link.hold_s == 5.0
     orders.in_background(False)
     await until(lambda: link.kinds == [sorted(DIGESTED), []])
+    await idle(orders)
+    assert link.hold_s == 0.0
+    await orders.stop()
+
+
+async def test_records_of_a_hidden_node_that_something_wants_are_not_held_back():
+    link = FakeLink("n1", digest_s=0.0)
+    orders = orders_for(link)
+    orders.wants.put("recording a", [Want(None, frozenset({"nic"}), 1.0)])
+    orders.in_background(True)
+    await until(lambda: link.kinds == [["gpu", "gpu_link", "host"]])
+    await idle(orders)
+
+    assert link.orders[0]["hold_s"] == link.hold_s == 0.0
+    await orders.stop()
+
+
+async def test_node_on_the_screen_never_holds_records_back():
+    link = FakeLink("n1")
+    orders = orders_for(link)
+    orders.soon()
+    await until(lambda: link.kinds == [ALL])
+    await idle(orders)
+
+    assert link.orders[0]["hold_s"] == link.hold_s == 0.0
     await orders.stop()
 
 
