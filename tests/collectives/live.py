@@ -3,6 +3,7 @@
 Each shape is started once with worker servers and once without (`--recorder with|without|both`), and is healthy, then
 slow, then hung. `--times` diagnoses each healthy job so many times. `--record` keeps the records of what it ran with
 worker servers in `recordings/`; without them the same recordings are judged without their Flight Recorder.
+`--for 300` watches long enough for light samples to name a slow rank without a Flight Recorder.
 `--keep` keeps the report and the records of each wrong or inexact verdict, so that the defect can be replayed.
 Exit code 1 if an innocent rank is named, a healthy job has a finding, or less than 90 % are right.
 """
@@ -42,8 +43,8 @@ ABOUT_JOBS = frozenset({
     "straggler", "desync", "slow", "job_stalled", "rank_missing", "rank_dead", "rank_stopped", "rank_blocked",
     "rank_absent", "collective_mismatch", "p2p_cycle", "wait_cycle", "external", "clock_violated",
 })  # fmt: skip
-#: What each run does: watch for longer than [hang] min_frozen_s, then read stacks and Flight Recorders.
-ARGUMENTS = ("--for", "7s", "--diagnose", "--skew")
+#: Seconds for which each run watches, longer than [hang] min_frozen_s, before it reads stacks and Flight Recorders.
+WATCHED_S = 7
 READY_S = 300.0
 #: Records that no verdict and no lateness rests on; findings are judged anew.
 DROPPED = frozenset({
@@ -79,6 +80,7 @@ def run_shape(
     faults: Sequence[Fault],
     record: bool,
     keep: Path | None = None,
+    watched_s: int = WATCHED_S,
 ) -> Iterator[Graded]:
     """Start a shape and judge it with each of its faults."""
     nodes = rig.nodes[:2]
@@ -103,8 +105,11 @@ def run_shape(
                 report, records = folder / "report.json", folder / "records.ndjson"
                 for path in (report, records):
                     path.unlink(missing_ok=True)
-                argv = [GCONSOLE, "batch", hosts, "-q", *ARGUMENTS, "-o", report, "--records", records]
-                run = run_program(argv, deadline_s=180.0)
+                argv = [
+                    GCONSOLE, "batch", hosts, "-q", "--for", f"{watched_s}s", "--diagnose", "--skew", "-o", report,
+                    "--records", records,
+                ]  # fmt: skip
+                run = run_program(argv, deadline_s=180.0 + watched_s)
                 if not report.exists():
                     raise RuntimeError(f"gconsole ended with {run.status}: {run.stderr}")
                 outcome, answer = judge(case, json.loads(report.read_text()))
@@ -130,6 +135,9 @@ def main() -> int:
     parser.add_argument("--recorder", choices=("with", "without", "both"), default="both")
     parser.add_argument("--fault", choices=("healthy", "slow", "hung"), action="append", help="only these")
     parser.add_argument("--times", type=int, default=1, help="diagnoses of each healthy job")
+    parser.add_argument(
+        "--for", type=int, default=WATCHED_S, metavar="SECONDS", dest="watched_s", help="watch so long before a verdict"
+    )
     parser.add_argument("--name", default="shp", help="of the rig; runs at the same time need one each")
     parser.add_argument("--record", action="store_true", help="keep the records")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports and records of wrong verdicts there")
@@ -147,7 +155,7 @@ def main() -> int:
                 try:
                     for case, label, outcome, answer in run_shape(
                         rig, shape, has_recorder, Path(folder), options.times, faults,
-                        options.record and has_recorder, options.keep,
+                        options.record and has_recorder, options.keep, options.watched_s,
                     ):  # fmt: skip
                         graded.append((case, label, outcome, answer))
                         took = f"{time.monotonic() - began:6.1f} s, load {os.getloadavg()[0]:4.1f}"
