@@ -25,8 +25,8 @@ DEBOUNCE_S: Final = 0.1
 REPLY_S, AGAIN_S = 10.0, 10.0
 #: Seconds. Period of digests of a cluster in the background, if `digest_s` has none.
 BACKGROUND_S: Final = 5.0
-#: Seconds. For so long a node of a cluster in the background holds back what is neither of a job nor an event: its
-#: line is evaluated every 5 s, and what arrives at once costs a fourth of what arrives one by one.
+#: Seconds for which an idle node of a cluster in the background holds its figures back. The cluster's line is evaluated
+#: as often.
 HOLD_S: Final = 5.0
 #: Seconds. Shortest period that agents accept.
 _LEAST_S: Final = 2.0

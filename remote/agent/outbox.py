@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _CHUNK = 64 << 10
 #: Bytes handed to the writer at once, about: a full buffer is ten times its size when unpacked.
 _MAX_TAKEN = 256 << 10
-#: Kinds that may be held back. What a job, a capture or the log of the kernel causes is sent at once, and the records
-#: of clocks, too: their windows end by the instants at which they arrive.
+#: Kinds that may be held back: figures, and events of GPUs. Records of jobs, captures and the kernel log are sent at
+#: once, and those of clocks, because the console ends their windows by the time of arrival.
 HELD_KINDS = frozenset(("agent_cost", "capacity", "gpu", "gpu_event", "gpu_info", "gpu_link", "host", "nic"))
 #: Seconds after a full period at which held records are sent: the samplers have posted those of its tick by then.
 _HOLD_PHASE_S = 0.5
@@ -66,8 +66,8 @@ class Outbox(object):
     Above `limit` bytes the oldest are dropped, and a frame {"gap": [first, last], "reason": text} precedes the first
     record after them: every number is delivered exactly once, as a record or within a gap.
 
-    A console that shows nothing of this node may have records of `HELD_KINDS` held back for some seconds: an idle
-    node's records of five ticks cost it a fourth of what they cost one by one (measured 2026-11-29, nine clusters).
+    A console that shows nothing of this node may have records of `HELD_KINDS` held back for some seconds: reading the
+    records of five ticks at once costs it about half of reading each tick (2026-11-29, nine clusters on one screen).
 
     To a connection that takes rows (see rows.py) records are rows. Each chunk declares the layouts of its rows, because
     those before it may be dropped, or be known to an earlier console only.
@@ -161,9 +161,10 @@ class Outbox(object):
             return data
 
     def hold(self, hold_s: float, offset_s: float = 0.0) -> None:
-        """Hold records of `HELD_KINDS` back until the next multiple of `hold_s`; 0: send all at once.
+        """Hold records of `HELD_KINDS` back until the next multiple of `hold_s` seconds; 0: hold nothing back.
 
-        Multiples of the real-time clock, `offset_s` later, so that nodes whose clocks agree send at the same instant.
+        The multiples are those of the real-time clock, shifted by `offset_s` seconds, so that nodes whose clocks agree
+        send at the same instant.
         """
         with self._wake:
             self._hold_s, self._offset_s = hold_s, offset_s

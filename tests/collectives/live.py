@@ -136,7 +136,12 @@ def main() -> int:
     parser.add_argument("--fault", choices=("healthy", "slow", "hung"), action="append", help="only these")
     parser.add_argument("--times", type=int, default=1, help="diagnoses of each healthy job")
     parser.add_argument(
-        "--for", type=int, default=WATCHED_S, metavar="SECONDS", dest="watched_s", help="watch so long before a verdict"
+        "--for",
+        type=int,
+        default=WATCHED_S,
+        metavar="SECONDS",
+        dest="watched_s",
+        help="watch for this long before the verdict",
     )
     parser.add_argument("--name", default="shp", help="of the rig; runs at the same time need one each")
     parser.add_argument("--record", action="store_true", help="keep the records")

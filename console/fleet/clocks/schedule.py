@@ -21,9 +21,10 @@ from .ssh_probe import SshProbe
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between background windows (`duty = "auto"`), also of a cluster that is not on the screen, and their minimum
-#: cadence in µs. The second is less than the 180 s without probes after which lines come from time services.
+#: Seconds between background windows (`duty = "auto"`), and their minimum cadence in µs.
 BACKGROUND_PERIOD_S: Final = 60.0
+#: The same for a cluster that is not on the screen; less than the 180 s without probes after which node lines come from
+#: time services.
 HIDDEN_PERIOD_S: Final = 150.0
 BACKGROUND_CADENCE_US: Final = 20_000
 #: Seconds added to a window: peers must be distributed, and the last bins completed.

@@ -110,7 +110,7 @@ class OpenCluster:
     def evaluate_in_background(self) -> bool:
         """Evaluate findings and stalls where due, without drawing; whether it was due.
 
-        It is due a second after each full period of the real-time clock: nodes send what they held back before.
+        Due `AFTER_RECORDS_S` after each full period of the real-time clock, when nodes have sent what they held back.
         """
         if time.monotonic() < self._due_s:
             return False

@@ -287,7 +287,9 @@ def test_held_ticks_are_sent_with_what_may_not_wait(act, kinds):
 
     def tick_and_act() -> None:
         tick(outbox)
-        time.sleep(0.2)  # the writer holds the tick back
+        deadline = time.monotonic() + 5
+        while not outbox._is_gathering and time.monotonic() < deadline:  # until the writer holds the tick back
+            time.sleep(0.001)
         act(outbox)
 
     elapsed_s, sent = sent_after(outbox, turn, tick_and_act)

@@ -188,23 +188,15 @@ async def test_cluster_in_the_background_sends_digests_also_without_a_period_of_
     await orders.stop()
 
 
-async def test_records_of_a_hidden_node_that_something_wants_are_not_held_back():
-    link = FakeLink("n1", digest_s=0.0)
-    orders = orders_for(link)
-    orders.wants.put("recording a", [Want(None, frozenset({"nic"}), 1.0)])
-    orders.in_background(True)
-    await until(lambda: link.kinds == [["gpu", "gpu_link", "host"]])
-    await idle(orders)
-
-    assert link.orders[0]["hold_s"] == link.hold_s == 0.0
-    await orders.stop()
-
-
-async def test_node_on_the_screen_never_holds_records_back():
+@pytest.mark.parametrize(("is_hidden", "wanted"), [(True, frozenset({"nic"})), (False, frozenset())])
+async def test_only_hidden_nodes_of_which_nothing_is_wanted_hold_records_back(
+    is_hidden: bool, wanted: frozenset[str]
+) -> None:
     link = FakeLink("n1")
     orders = orders_for(link)
-    orders.soon()
-    await until(lambda: link.kinds == [ALL])
+    orders.wants.put("recording a", [Want(None, wanted, 1.0)])
+    orders.in_background(is_hidden)
+    await until(lambda: link.kinds == [sorted(DIGESTED - wanted)])
     await idle(orders)
 
     assert link.orders[0]["hold_s"] == link.hold_s == 0.0
