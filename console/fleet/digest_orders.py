@@ -11,7 +11,8 @@ import msgspec
 
 from ..config.model import Config
 from ..core.wants import DIGESTED, DigestRules, Wants
-from ..records import GpuInfo
+from ..records import GpuInfo, Rank
+from ..records.kinds import is_gone
 from ..transport import errors
 
 if TYPE_CHECKING:
@@ -25,15 +26,16 @@ DEBOUNCE_S: Final = 0.1
 REPLY_S, AGAIN_S = 10.0, 10.0
 #: Seconds. Period of digests of a cluster in the background, if `digest_s` has none.
 BACKGROUND_S: Final = 5.0
-#: Seconds for which an idle node of a cluster in the background holds its figures back. The cluster's line is evaluated
-#: as often.
-HOLD_S: Final = 5.0
+#: Seconds. The same of its nodes without ranks, which hold their figures back for as long.
+IDLE_S: Final = 10.0
 #: Seconds. Shortest period that agents accept.
 _LEAST_S: Final = 2.0
 #: Milliseconds. Nodes that are sampled more often have statistics of their own, `gpu_digest`.
 _LEAST_INTERVAL_MS: Final = 1000
 #: Thresholds of a figure that an agent accepts; a node has GPUs of one model, or of a few.
 MOST_VALUES: Final = 32
+#: Ranks of a node that are remembered: nodes are not trusted.
+_MOST_RANKS: Final = 1_024
 #: Name of the reply of agents of releases without digests.
 _UNKNOWN: Final = "unknown_request"
 
@@ -49,6 +51,13 @@ class _Sent(msgspec.Struct):
     is_unsure: bool = False  # the agent may have an order of before: of this console, or of another one
 
 
+class _Ranks(msgspec.Struct):
+    """The ranks of one node, as its present agent has reported them."""
+
+    agent: str
+    present: set[tuple[int, int]] = msgspec.field(default_factory=set)  # (pid, start_ticks)
+
+
 class DigestOrders:
     """Keeps every agent's order equal to the rates requested of its node, on one event loop."""
 
@@ -60,6 +69,7 @@ class DigestOrders:
         self._rules_of, self._rules = rules_of, rules_of(config)
         self._links = links
         self._infos: dict[str, dict[str, GpuInfo]] = {}  # by node and uuid
+        self._ranks: dict[str, _Ranks] = {}  # by node
         self._sent: dict[str, _Sent] = {}  # by node
         self._ordered: set[str] = set()  # nodes that were sent an order
         self._timer: asyncio.TimerHandle | None = None
@@ -83,6 +93,19 @@ class DigestOrders:
         if before is None or self._rules.thresholds([before]) != self._rules.thresholds([info]):
             self.soon()
 
+    def add_rank(self, rank: Rank) -> None:
+        """Note that a rank runs, or that it has ended."""
+        of = self._ranks.get(rank.node)
+        if of is None or of.agent != rank.agent:
+            of = self._ranks[rank.node] = _Ranks(rank.agent)
+        had_ranks, key = bool(of.present), (rank.pid, rank.start_ticks)
+        if is_gone(rank):
+            of.present.discard(key)
+        elif len(of.present) < _MOST_RANKS:
+            of.present.add(key)
+        if self._is_hidden and bool(of.present) != had_ranks:
+            self.soon()
+
     def forget(self, node: str) -> None:
         """The connection of a node is over: its next agent, or the same one, is sent an order again."""
         self._sent.pop(node, None)
@@ -104,7 +127,9 @@ class DigestOrders:
     def order(self, link: NodeLink) -> _Order | None:
         """What a node is to send as digests; None for nothing."""
         agent, rules = link.node.agent, self._rules
-        digest_s = agent.digest_s or (BACKGROUND_S if self._is_hidden else 0.0)
+        digest_s, is_idle = agent.digest_s, self._is_hidden and not self._has_ranks(link)
+        if self._is_hidden:
+            digest_s = max(digest_s or BACKGROUND_S, IDLE_S if is_idle else 0.0)
         period_s = min(max(_LEAST_S, digest_s), rules.longest_s)
         if not digest_s or period_s < _LEAST_S or agent.sample_interval_ms < _LEAST_INTERVAL_MS:
             return None
@@ -117,8 +142,12 @@ class DigestOrders:
         return {
             "kinds": sorted(kinds), "period_s": period_s, "reasons": list(rules.reasons),
             "thresholds": {field: list(values) for field, values in limits.items()},
-            "hold_s": HOLD_S if self._is_hidden and kinds == DIGESTED else 0.0,
+            "hold_s": IDLE_S if is_idle and kinds == DIGESTED else 0.0,
         }  # fmt: skip
+
+    def _has_ranks(self, link: NodeLink) -> bool:
+        of = self._ranks.get(link.node.name)
+        return of is not None and of.agent == link.agent_id and bool(of.present)
 
     def _send(self) -> None:
         self._timer = None

@@ -17,7 +17,7 @@ from ..core.bus import Hub, Published
 from ..core.control import CaptureRequest, CaptureResult, CrashedRecording, Recordings
 from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
 from ..core.wants import DIGESTED, EVERY_SAMPLE, DigestRules, Want
-from ..records import AgentCost, Failure, GpuInfo, Log, Mark, NodeState
+from ..records import AgentCost, Failure, GpuInfo, Log, Mark, NodeState, Rank
 from ..transport import run_command
 from ..transport.errors import FleetError
 from ..transport.gateway.transport import GatewayTransport, gateway_hosts
@@ -357,6 +357,8 @@ class Fleet:
                     self._sweep.soon()
             elif isinstance(record, GpuInfo):
                 self._digests.add_info(record)
+            elif isinstance(record, Rank):
+                self._digests.add_rank(record)
             elif isinstance(record, AgentCost):
                 link = self.links.get(record.node)
                 if link:

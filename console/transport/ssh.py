@@ -32,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 #: Seconds from session request to start; shell rc files and PAM run in between.
 SESSION_TIMEOUT_S = 20.0
-KEEPALIVE_S, KEEPALIVE_COUNT = 15, 3
 #: AES-GCM first: one OpenSSL call per packet; asyncssh's own first choice, chacha20-poly1305, needs four.
 CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 
@@ -259,8 +258,7 @@ class AsyncsshTransport:
                     agent_forwarding=False,
                     connect_timeout=None,
                     login_timeout=0,
-                    keepalive_interval=KEEPALIVE_S,
-                    keepalive_count_max=KEEPALIVE_COUNT,
+                    keepalive_interval=0,  # links and jump hosts notice silence; a timer for each packet costs 1 %
                     encryption_algs=CIPHERS,
                     compression_algs=None,
                 )

@@ -7,7 +7,7 @@ samples of the next seconds are sent, too, so that a rule on what must last is d
 not where only the load changed, which it does all the time.
 
 Of NVLinks, which are many and are read every 10 s, nothing is summed up: a link has a record when something but its
-throughput has changed, and once a minute.
+throughput has changed, and once a minute; where records are held back, every five minutes.
 """
 
 import bisect
@@ -58,8 +58,9 @@ KINDS = {
         (),
     ),
 }  # fmt: skip
-#: Seconds between two records of a link in which nothing but these figures has changed.
-LINK_S = 60
+#: Seconds between two records of a link in which nothing but these figures has changed, and where records are held
+#: back, because nothing shows them: there they were half of all records.
+LINK_S, HELD_LINK_S = 60, 300
 _LINK, _LINK_FIGURES = "gpu_link", frozenset(("rx_bytes_s", "tx_bytes_s"))
 
 
@@ -175,7 +176,7 @@ class Digester(object):
         key = (fields.get("uuid"), fields.get("link"))
         state = {name: value for name, value in fields.items() if name not in _LINK_FIGURES}
         before, sent = self._links.get(key, (None, 0))
-        if state == before and mono - sent < LINK_S * 1e9:
+        if state == before and mono - sent < (HELD_LINK_S if self.order.hold_s else LINK_S) * 1e9:
             return False
         self._links[key] = (state, mono)
         return True

@@ -17,9 +17,15 @@ if TYPE_CHECKING:
 _CHUNK = 64 << 10
 #: Bytes handed to the writer at once, about: a full buffer is ten times its size when unpacked.
 _MAX_TAKEN = 256 << 10
-#: Kinds that may be held back: figures, and events of GPUs. Records of jobs, captures and the kernel log are sent at
-#: once, and those of clocks, because the console ends their windows by the time of arrival.
-HELD_KINDS = frozenset(("agent_cost", "capacity", "gpu", "gpu_event", "gpu_info", "gpu_link", "host", "nic"))
+#: Kinds that may be held back: figures, events of GPUs, readings of clocks. Records of jobs, captures and the kernel
+#: log are sent at once, and those of clocks that are being compared, with what was held back before them, because the
+#: console ends a comparison by the time of arrival.
+HELD_KINDS = frozenset(
+    (
+        "agent_cost", "capacity", "clock_snapshot", "clock_source", "gpu", "gpu_event", "gpu_info", "gpu_link", "host",
+        "nic",
+    )
+)  # fmt: skip
 #: Seconds after a full period at which held records are sent: the samplers have posted those of its tick by then.
 _HOLD_PHASE_S = 0.5
 
@@ -57,6 +63,12 @@ class Chunk(object):
         if not self.packed:
             self.data = zlib.compress(self.data, 1)
             self.packed = True
+
+
+def _may_wait(kind: str, fields: "Fields | str") -> bool:
+    """Whether a record may be held back: one of `HELD_KINDS`, but not a step of the clock."""
+    has_step = kind == "clock_snapshot" and isinstance(fields, dict) and bool(fields.get("step_ns"))
+    return kind.partition(" ")[0] in HELD_KINDS and not has_step
 
 
 class Outbox(object):
@@ -222,7 +234,7 @@ class Outbox(object):
         batch: "list[str]" = []
         layout: "rows.Layout | None" = None
         for kind, fields in facts:
-            if self._hold_s and kind.partition(" ")[0] not in HELD_KINDS:
+            if self._hold_s and not _may_wait(kind, fields):
                 self._is_urgent = True
             row_layout, row = self._row(kind, fields)
             if layout is not None and batch and (row_layout is not layout or len(batch) >= rows.MOST_ROWS):

@@ -24,6 +24,8 @@ from .probe_session import Edge
 #: Seconds between pings per node, and maximum pings per second in all.
 PERIOD_S: Final = 0.025
 MAX_PER_S: Final = 2000.0
+#: Seconds between two checks for edges, while there is none: a wake-up each, of every cluster on the screen.
+IDLE_S: Final = 0.5
 #: Seconds until a ping counts as lost.
 _DEADLINE_S: Final = 1.0
 #: Seconds between published records.
@@ -104,6 +106,9 @@ class SshProbe:
         """Ping and publish until cancelled."""
         published = time.monotonic()
         while True:
+            if not self.edges:
+                await asyncio.sleep(IDLE_S)
+                continue
             nodes = sorted({node for edge in self.edges for node in edge if node in self._links})
             period_s = max(PERIOD_S, len(nodes) / MAX_PER_S)
             began = time.monotonic()

@@ -26,7 +26,7 @@ from .retention import Limits, RetainedSession, delete, sessions_to_delete
 ENDED_S: Final = 7 * 86_400.0
 MAX_ENDED: Final = 8
 #: Seconds to wait for a running console to write what it has gathered.
-_FLUSH_S: Final = 3.0
+_FLUSH_S: Final = 5.0
 #: Bytes that are copied, and synced, at a time.
 _COPY_BYTES: Final = 4 << 20
 

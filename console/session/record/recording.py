@@ -114,9 +114,12 @@ class Recording:
             self._offered = number
             is_first = not self._waiting
             self._waiting += selected
-            # Others are gathered by time: the thread must not wake for each batch.
-            if selected and (is_first or len(self._waiting) >= FRAME_RECORDS):
+            if selected and self._must_wake(selected, is_first=is_first):
                 self._changed.notify()
+
+    def _must_wake(self, new: Sequence[Published], *, is_first: bool) -> bool:
+        """Whether the thread is to wake for these records; others are gathered by time."""
+        return is_first or len(self._waiting) >= FRAME_RECORDS
 
     def begin_with(self, records: Iterable[Published], past: OpenPast | None = None) -> None:
         """Queue the initial state, whatever its size; `past`, if it can be copied, comes instead."""

@@ -23,17 +23,20 @@ from ...text.format import size
 from ..format.layout import Meta, Session, now
 from ..format.redact import Redactor
 from ..format.writer import add_counts
-from .recording import FRAME_RECORDS, GATHER_S, RETRY_S, Publish, Recording, flushed, is_flush_requested, reason_of
+from .recording import FRAME_RECORDS, GATHER_S, Publish, Recording, flushed, is_flush_requested, reason_of
 
 _log = logging.getLogger(__name__)
 
 #: Seconds. Records are gathered this long into a frame: fewer and smaller writes than those of a recording.
 RING_GATHER_S: Final = 5.0
+#: Seconds between two checks whether another process waits in `flush`. Each is a wake-up, and each cluster on a screen
+#: has a ring.
+FLUSH_CHECK_S: Final = 2.0
 #: Parts of the ring: a segment is sealed at this share of its bytes or seconds, and then the oldest can be deleted.
 SEGMENTS: Final = 16
 #: A segment is at least this many times as large as its snapshot, but at most this share of the ring.
 _SNAPSHOT_SHARE, _LARGEST_SHARE = 8, 4
-#: Kinds that are written at once, with what was gathered before.
+#: Kinds that are written within `GATHER_S`, with what was gathered before.
 _EVIDENCE: Final = frozenset({*(spec.struct for spec in SPECS.values() if spec.category == "capture"), Mark, Gap})
 
 
@@ -116,6 +119,7 @@ class RingWriter(Recording):
         self._sealed: deque[SealedSegment] = deque()
         self._segment_began_s, self._snapshot_bytes = clock(), 0
         self._has_warned = False
+        self._urgent_s: float | None = None  # monotonic; when the first urgent one of the waiting records was offered
         super().__init__(session, meta, lock, Redactor(), publish)
 
     @property
@@ -151,7 +155,7 @@ class RingWriter(Recording):
         is_flush = is_flush_requested(self.session)  # before the records are taken: it asks for all until then
         with self._changed:
             begun, self._begun = self._begun, None
-            records, self._waiting = self._waiting, []
+            records, self._waiting, self._urgent_s = self._waiting, [], None
             number, ending, self._busy = self._offered, self._ending, True
         if begun is not None:
             self._pack_and_write(begun.before, number)
@@ -168,22 +172,36 @@ class RingWriter(Recording):
             self._busy = False
             return not ending or bool(self._waiting or self._begun)
 
+    def _must_wake(self, new: Sequence[Published], *, is_first: bool) -> bool:
+        is_first_urgent = self._urgent_s is None and any(map(is_urgent, new))
+        if is_first_urgent:
+            self._urgent_s = self._clock()
+        return is_first_urgent or super()._must_wake(new, is_first=is_first)
+
     def _gather(self) -> None:
         """Wait until something has to be written."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._begun or self._ending, RETRY_S)
-        due_s, seen = self._clock() + RING_GATHER_S, 0
+            self._changed.wait_for(lambda: self._waiting or self._begun or self._ending, FLUSH_CHECK_S)
+        due_s = self._clock() + RING_GATHER_S
         while True:
+            is_flush = is_flush_requested(self.session)
             with self._changed:
-                is_due = self._changed.wait_for(self._is_due, GATHER_S)
-                is_begun, new = self._begun is not None, self._waiting[seen:]
-            seen += len(new)
-            if is_due or not (seen or is_begun):
-                return
-            if is_begun:
-                continue  # what is waiting belongs behind the snapshot
-            if self._clock() >= due_s or any(map(is_urgent, new)) or is_flush_requested(self.session):
-                return
+                rest_s = self._rest_s(due_s, is_flush=is_flush)
+                if rest_s <= 0:
+                    return
+                self._changed.wait(min(rest_s, FLUSH_CHECK_S))
+
+    def _rest_s(self, due_s: float, *, is_flush: bool) -> float:
+        """Seconds until what waits is to be written, of which the last is due at `due_s`; 0 if there is nothing."""
+        if self._is_due():
+            return 0.0
+        if self._begun is not None:
+            return FLUSH_CHECK_S  # what is waiting belongs behind the snapshot
+        if is_flush or not self._waiting:
+            return 0.0
+        if self._urgent_s is not None:
+            due_s = min(due_s, self._urgent_s + GATHER_S)
+        return due_s - self._clock()
 
     def _is_due(self) -> bool:
         if self._begun is not None:

@@ -267,17 +267,22 @@ def sent_after(outbox: Outbox, turn: int, act) -> tuple[float, list[str]]:
     return time.monotonic() - began, [wire.decode(line).get("kind", "") for line in got[0].splitlines()]
 
 
+HELD = ["agent_cost", "clock_snapshot"]
+
+
 def tick(outbox: Outbox) -> None:
-    outbox.post([("agent_cost", {"cpu_pct": 0.1}), ("host", {"cpu_pct": 1.0})])
+    outbox.post([("agent_cost", {"cpu_pct": 0.1}), ("clock_snapshot", {"step_ns": 0})])
 
 
 @pytest.mark.parametrize(
     ("act", "kinds"),
     [
-        (lambda outbox: outbox.post([("rank_stat", {"pid": 1})]), ["agent_cost", "host", "rank_stat"]),
-        (lambda outbox: outbox.post([("log", {"text": "x"})]), ["agent_cost", "host", "log"]),
-        (lambda outbox: outbox.control({"pong": 1}), ["", "agent_cost", "host"]),
-        (lambda outbox: outbox.hold(0.0), ["agent_cost", "host"]),
+        (lambda outbox: outbox.post([("rank_stat", {"pid": 1})]), [*HELD, "rank_stat"]),
+        (lambda outbox: outbox.post([("log", {"text": "x"})]), [*HELD, "log"]),
+        (lambda outbox: outbox.control({"pong": 1}), ["", *HELD]),
+        (lambda outbox: outbox.post([("clock_cost", {"cpu_pct": 0.1})]), [*HELD, "clock_cost"]),
+        (lambda outbox: outbox.post([("clock_snapshot", {"step_ns": -9})]), [*HELD, "clock_snapshot"]),
+        (lambda outbox: outbox.hold(0.0), HELD),
     ],
 )
 def test_held_ticks_are_sent_with_what_may_not_wait(act, kinds):
@@ -317,7 +322,7 @@ def test_ticks_that_are_held_back_are_sent_together(monkeypatch):
 
     _, sent = sent_after(outbox, turn, lambda: [tick(outbox) for _ in range(3)])
 
-    assert sent == ["agent_cost", "host"] * 3
+    assert sent == HELD * 3
 
 
 def test_next_connection_holds_nothing_back_until_it_is_ordered():
@@ -328,7 +333,7 @@ def test_next_connection_holds_nothing_back_until_it_is_ordered():
 
     elapsed_s, sent = sent_after(outbox, turn, lambda: tick(outbox))
 
-    assert sent == ["agent_cost", "host"] and elapsed_s < 60.0
+    assert sent == HELD and elapsed_s < 60.0
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object(), b"bytes"])

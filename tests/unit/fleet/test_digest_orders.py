@@ -14,7 +14,8 @@ from gconsole.config.sections import AgentConfig, HealthConfig
 from gconsole.core.wants import DIGESTED, EVERY_SAMPLE, Want, Wants
 from gconsole.fleet.digest_orders import DigestOrders
 from gconsole.monitor.digest_rules import digest_rules
-from gconsole.records import GpuInfo
+from gconsole.records import GpuInfo, Rank
+from gconsole.records.process import RankStatus
 from gconsole.transport import errors
 from gconsole_remote.agent.digests import Order
 
@@ -178,13 +179,53 @@ async def test_cluster_in_the_background_sends_digests_also_without_a_period_of_
     orders = orders_for(link)
     orders.in_background(True)
     await until(lambda: link.kinds == [sorted(DIGESTED)])
-    assert link.orders[0]["period_s"] == 5.0
+    assert link.orders[0]["period_s"] == 10.0
     await idle(orders)
-    assert link.orders[0]["hold_s"] == link.hold_s == 5.0
+    assert link.orders[0]["hold_s"] == link.hold_s == 10.0
     orders.in_background(False)
     await until(lambda: link.kinds == [sorted(DIGESTED), []])
     await idle(orders)
     assert link.hold_s == 0.0
+    await orders.stop()
+
+
+def rank(status: RankStatus = "present", agent: str = "a1", pid: int = 7) -> Rank:
+    return Rank(node="n1", agent=agent, job="j", rank=0, pid=pid, start_ticks=1, source="environ", status=status)
+
+
+async def test_hidden_node_with_ranks_holds_nothing_back_and_has_the_shorter_period_until_the_last_has_ended():
+    link = FakeLink("n1")
+    orders = orders_for(link)
+    orders.add_rank(rank())
+    orders.add_rank(rank(pid=8))
+    orders.in_background(True)
+    await until(lambda: link.orders)
+    assert (link.orders[0]["period_s"], link.orders[0]["hold_s"]) == (5.0, 0.0)
+    await idle(orders)
+    orders.add_rank(rank("exited"))
+    await idle(orders)
+    assert len(link.orders) == 1
+    orders.add_rank(rank("withdrawn", pid=8))
+    await until(lambda: len(link.orders) == 2)
+    assert (link.orders[1]["period_s"], link.orders[1]["hold_s"]) == (10.0, 10.0)
+    await idle(orders)
+    orders.add_rank(rank(pid=9))
+    await until(lambda: len(link.orders) == 3)
+    assert link.orders[2]["hold_s"] == 0.0
+    await idle(orders)
+    link.agent_id = "a2"
+    orders.soon()
+    await until(lambda: len(link.orders) == 4)
+    assert link.orders[3]["hold_s"] == 10.0, "the next agent has not reported ranks"
+    await orders.stop()
+
+
+async def test_longer_period_of_the_configuration_stays_in_the_background():
+    link = FakeLink("n1", digest_s=20.0)
+    orders = orders_for(link, window_s=240.0)
+    orders.in_background(True)
+    await until(lambda: link.orders)
+    assert (link.orders[0]["period_s"], link.orders[0]["hold_s"]) == (20.0, 10.0)
     await orders.stop()
 
 

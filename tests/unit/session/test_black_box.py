@@ -131,7 +131,7 @@ class Box:
 def quick(monkeypatch):
     """Nothing is gathered for long."""
     monkeypatch.setattr(ring, "GATHER_S", 0.01)
-    monkeypatch.setattr(ring, "RETRY_S", 0.01)
+    monkeypatch.setattr(ring, "FLUSH_CHECK_S", 0.01)
     monkeypatch.setattr(ring, "RING_GATHER_S", 0.0)
 
 
@@ -438,6 +438,27 @@ async def test_error_finding_is_on_the_disk_within_seconds_and_a_console_of_use_
     (box,) = list_black_boxes(tmp_path / "boxes")
     assert (box.is_running, box.session.read().state) == (False, "closed")
     assert not console.warnings()
+
+
+def test_thread_wakes_for_the_first_record_and_for_an_urgent_one_but_not_for_each_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(ring, "FLUSH_CHECK_S", 3600.0)
+    monkeypatch.setattr(ring, "RING_GATHER_S", 3600.0)
+    monkeypatch.setattr(ring, "GATHER_S", 0.0)
+    wakes = []
+    monkeypatch.setattr(ring, "is_flush_requested", lambda session: wakes.append(1) and False)
+    box = Box(tmp_path)
+    box.snapshot()
+    box.written(1)
+    before = len(wakes)
+    for number in range(100):
+        box.publish(box.record(number * SECOND, index=number))
+        time.sleep(0.001)
+    assert box.ring.meta.records == 1
+    assert len(wakes) - before <= 3
+    box.publish(Finding(node="", agent="c", seq=1, rx=SECOND, id="hung", severity="error", confidence="certain",
+                        text="rank 3", culprits=("rank 3",), first_seen=1))  # fmt: skip
+    box.written(102)
+    box.ring.stop()
 
 
 async def test_flush_writes_what_is_gathered(tmp_path, monkeypatch):
