@@ -106,7 +106,7 @@ async def frames(ranks: int, equal: bool, count: int) -> list[float]:
     """CPU time of each frame in ms, from the bytes since the last one to its paint."""
     cluster = FakeCluster("node1")
     cluster.up()
-    cluster.start_job("t", procs=ranks)
+    cluster.order_job("t", "node1", procs=ranks)
     cluster.job("t@10.1.0.1:29517", ranks, per_node=ranks, step=1)
     each = GOAL // RATE_HZ // ranks
     gc.freeze()  # as the console does at its start
