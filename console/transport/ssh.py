@@ -258,7 +258,7 @@ class AsyncsshTransport:
                     agent_forwarding=False,
                     connect_timeout=None,
                     login_timeout=0,
-                    keepalive_interval=0,  # links and jump hosts notice silence; a timer for each packet costs 1 %
+                    keepalive_interval=0,  # links, gateways and jump hosts notice silence themselves
                     encryption_algs=CIPHERS,
                     compression_algs=None,
                 )

@@ -58,8 +58,8 @@ KINDS = {
         (),
     ),
 }  # fmt: skip
-#: Seconds between two records of a link in which nothing but these figures has changed, and where records are held
-#: back, because nothing shows them: there they were half of all records.
+#: Seconds between two records of a link in which nothing but these figures has changed, and the same where records are
+#: held back, because nothing shows them: with 8 simulated GPUs, those of links were half of all records there.
 LINK_S, HELD_LINK_S = 60, 300
 _LINK, _LINK_FIGURES = "gpu_link", frozenset(("rx_bytes_s", "tx_bytes_s"))
 

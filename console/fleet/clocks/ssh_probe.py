@@ -24,7 +24,7 @@ from .probe_session import Edge
 #: Seconds between pings per node, and maximum pings per second in all.
 PERIOD_S: Final = 0.025
 MAX_PER_S: Final = 2000.0
-#: Seconds between two checks for edges, while there is none: a wake-up each, of every cluster on the screen.
+#: Seconds between two checks for edges while there is none.
 IDLE_S: Final = 0.5
 #: Seconds until a ping counts as lost.
 _DEADLINE_S: Final = 1.0
@@ -106,17 +106,16 @@ class SshProbe:
         """Ping and publish until cancelled."""
         published = time.monotonic()
         while True:
-            if not self.edges:
-                await asyncio.sleep(IDLE_S)
-                continue
             nodes = sorted({node for edge in self.edges for node in edge if node in self._links})
             period_s = max(PERIOD_S, len(nodes) / MAX_PER_S)
             began = time.monotonic()
-            self._add(await self._ping_all(nodes))
-            if time.monotonic() - published >= _PUBLISH_S:
+            if self.edges:
+                self._add(await self._ping_all(nodes))
+            if time.monotonic() - published >= _PUBLISH_S:  # also what is left of an edge that is pinged no longer
                 published = time.monotonic()
                 self._publish(int(period_s * 1e6))
-            await asyncio.sleep(max(0.0, period_s - (time.monotonic() - began)))
+            pause_s = period_s if self.edges else IDLE_S
+            await asyncio.sleep(max(0.0, pause_s - (time.monotonic() - began)))
 
     async def _ping_all(self, nodes: Iterable[str]) -> dict[str, Ping]:
         pings: dict[str, Ping] = {}

@@ -23,8 +23,16 @@ LIMITS = HealthConfig(window_s=60.0)
 GPUS, NODES = 4, ("n1", "n2")
 GIB = 1 << 30
 Play = Callable[[int, dict[str, Any]], None]
+#: Seconds. Periods of a cluster on the screen, and of idle nodes of another one.
+PERIODS = (PERIOD_S, 10)
 #: GPU n1:3, on which faults are played; 7 others stay healthy.
 SICK = ("n1", 3)
+
+
+@pytest.fixture(params=PERIODS, ids="{} s".format, autouse=True)
+def period_s(request, monkeypatch):
+    """What is played is played with digests of each period."""
+    monkeypatch.setattr("both_ways.PERIOD_S", request.param)
 
 
 def infos(limit_c: float = 90.0) -> list[GpuInfo]:
@@ -214,6 +222,10 @@ def test_digest_that_mixes_samples_reports_no_condition():
 
 class TestDigester:
     """What the agent sends in place of samples."""
+
+    @pytest.fixture(autouse=True)
+    def period_s(self):
+        """Its examples are of one period."""
 
     def digester(self, kinds: tuple[str, ...] = ("gpu", "host")) -> Digester:
         self.now = 100 * SECOND

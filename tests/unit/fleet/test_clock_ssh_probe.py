@@ -37,26 +37,39 @@ class _Node:
     """A link that answers each ping at once."""
 
     def __init__(self):
-        self.pings, self.pinged = 0, asyncio.Event()
+        self.now = 0
 
     async def ping(self, deadline_s):
-        self.pings += 1
-        self.pinged.set()
-        return Ping(1, 2, 1, 1)
+        self.now += MS
+        return Ping(self.now, self.now + 2, self.now, self.now + 1)
 
 
-async def test_without_edges_nothing_is_computed_and_a_new_edge_is_pinged_soon(monkeypatch):
-    monkeypatch.setattr(ssh_probe, "IDLE_S", 0.05)
-    rounds, nodes = [], {"a": _Node(), "b": _Node()}
-    probe = SshProbe(Hub(), nodes, 100)
-    ping_all = probe._ping_all
-    monkeypatch.setattr(probe, "_ping_all", lambda names: rounds.append(names) or ping_all(names))
-    task = asyncio.create_task(probe.run())
-    await asyncio.sleep(0.2)
-    assert not rounds
-    probe.edges.add(("a", "b"))
+async def until(condition):
     async with asyncio.timeout(30):
-        await asyncio.gather(*(node.pinged.wait() for node in nodes.values()))
-    assert rounds[0] == ["a", "b"]
+        while not condition():  # noqa: ASYNC110 - what it waits for has no event
+            await asyncio.sleep(0.005)
+
+
+async def test_without_edges_no_node_is_pinged_and_what_was_measured_of_the_last_edge_is_published(monkeypatch):
+    monkeypatch.setattr(ssh_probe, "IDLE_S", 0.01)
+    monkeypatch.setattr(ssh_probe, "_PUBLISH_S", 0.0)
+    hub, published, rounds = Hub(), [], []
+    hub.subscribe(published.extend)
+    probe = SshProbe(hub, {"a": _Node(), "b": _Node()}, 100)
+    publish = probe._publish
+    monkeypatch.setattr(probe, "_publish", lambda cadence_us: rounds.append(cadence_us) or publish(cadence_us))
+    task = asyncio.create_task(probe.run())
+    await until(lambda: len(rounds) > 3)
+    assert not any(node.now for node in probe._links.values())
+
+    monkeypatch.setattr(ssh_probe, "_PUBLISH_S", 3600.0)
+    probe.edges.add(("a", "b"))
+    await until(lambda: probe._edge_bins)
+    assert not published
+    monkeypatch.setattr(ssh_probe, "_PUBLISH_S", 0.0)
+    probe.edges.clear()
+    await until(lambda: published)
+    assert [(record.node, record.dst) for record in published] == [("a", "b")]
+    assert not probe._edge_bins
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
