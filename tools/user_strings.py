@@ -46,7 +46,7 @@ MACHINE_CALLS = frozenset(
 _SHORT = 12
 _WORD = re.compile(r"(?<![{\w.])[A-Za-z][a-z]{1,}(?![\w}])")
 #: Keyword arguments that name things for the program: tasks, widgets, styles.
-_MACHINE_KEYWORDS = frozenset(["name", "id", "classes", "style", "group", "encoding", "pattern"])
+_MACHINE_KEYWORDS = frozenset(["name", "id", "classes", "style", "group", "encoding", "pattern", "words"])
 #: Queries; then style sheets, scripts, HTML, XML attributes, formats of records, and alternatives of a pattern.
 _SQL = re.compile(
     r"^\s*\(?(SELECT|CREATE|WITH|COPY|INSERT|ATTACH|PRAGMA|SET|DROP|FROM|WHERE|ORDER BY|AND|OR|TRY_CAST|MAP|AVG"

@@ -139,10 +139,12 @@ def _environment(environ: Mapping[str, str], errors: list[ConfigError]) -> tuple
     settings: dict[str, Setting] = {}
     warnings = []
     for name, text in sorted(environ.items()):
+        if not name.startswith(_PREFIX):
+            continue  # without any, the keys are not listed: 10 ms of each start
         key = variables().get(name)
         if key is not None and text:
             _force(settings, key, text, Origin("environment", name), "environment", name, errors)
-        elif key is None and name.startswith(_PREFIX):
+        elif key is None:
             near = nearest(name, variables())
             hint = f" (did you mean {near}?)" if near else ""
             warnings.append(str(ConfigError("environment", name, f"unknown variable, ignored{hint}")))

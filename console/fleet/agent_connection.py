@@ -61,10 +61,9 @@ class AgentConnection:
     def start_agent(self, channel: Channel, payload: Payload, start: Frame) -> None:
         """Send the preamble and the start frame; the archive follows if the node lacks it."""
         self.channel, self._unsent = channel, payload
-        channel.write(payload.preamble)
-        self.send({"start": start})
+        channel.write(payload.preamble + msgspec.json.encode({"start": start}) + b"\n")
 
-    async def wait_for_hello(self) -> None:
+    async def wait_for_hello(self) -> Hello:
         """Wait for the agent's hello. Raises FleetError if the connection ends or times out first."""
         greeted = asyncio.create_task(self.greeted.wait())
         ended = asyncio.create_task(self.ended.wait())
@@ -73,8 +72,8 @@ class AgentConnection:
         finally:
             greeted.cancel()
             ended.cancel()
-        if self.greeted.is_set():
-            return
+        if self.hello is not None:
+            return self.hello
         if self.ended.is_set():
             raise self.failure or errors.Lost("connection closed before the agent started")
         name, python = self._node.name, self._node.agent.python
@@ -197,13 +196,16 @@ class AgentConnection:
         except MalformedFrame as error:
             self.end(errors.AgentCrashed(str(error), "use one version on both sides"))
             return
+        except errors.FleetError as error:
+            self.end(error)
+            return
         self._receiver.on_hello(hello.agent)
         self.hello = hello
         self.greeted.set()
         self._on_hello(hello)
 
     def _send_archive(self, digest: str) -> None:
-        """Send the agent's modules, once. Raises MalformedFrame."""
+        """Send the agent's modules, once. Raises MalformedFrame and FleetError."""
         payload, self._unsent = self._unsent, None
         if payload is None or digest != payload.archive_digest or self.channel is None:
             raise MalformedFrame(f"unexpected request for the agent's modules {printable(digest[:12])}")

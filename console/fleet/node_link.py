@@ -230,11 +230,14 @@ class NodeLink:
         try:
             run_command.require_some()
             channel = await self._transport.open(self.node, command, connection)
+            started_with = self._settings()
             connection.start_agent(channel, agent_payload.build(), self._start_frame())
-            await connection.wait_for_hello()
-            self.read_clocks_every(self._snapshot_period_ms)  # a lingering agent may have older settings
-            self.follow_watch(self.node.watch)
-            self._send_traffic_ranks()
+            hello = await connection.wait_for_hello()
+            if hello.resumed or self._settings() != started_with:  # a lingering agent may have older settings
+                self.read_clocks_every(self._snapshot_period_ms)
+                self.follow_watch(self.node.watch)
+            if hello.resumed or self._traffic_ranks:
+                self._send_traffic_ranks()
             await self._serve(connection)
         finally:
             connection.close()
@@ -348,6 +351,10 @@ class NodeLink:
             self.node, self._console_id, agent, last_seq, self._snapshot_period_ms, gpu_clock=self._gpu_clock,
             jobs_only=self._jobs_only, tick_offset_s=self._tick_offset_s,
         )  # fmt: skip
+
+    def _settings(self) -> tuple[int, WatchConfig]:
+        """What the start frame sets and a running agent follows."""
+        return self._snapshot_period_ms, self.node.watch
 
     def read_clocks_every(self, period_ms: int) -> None:
         """Set the period of the node's clock snapshots in ms; 0: none."""

@@ -69,6 +69,7 @@ class Hello(msgspec.Struct, frozen=True):
     arch: _Name
     wanted: Annotated[tuple[_Name, ...], msgspec.Meta(max_length=8)] = ()  # binaries it lacks
     lzma: bool = False  # whether its Python can unpack xz
+    resumed: bool = False  # it ran before this connection
     kept: Kept | None = None  # of a gateway
 
 

@@ -34,28 +34,29 @@ _SEPARATOR: Final = (
 )
 #: A number after the name of a source file is that of a line: `tokenizer.py:88`.
 _LINE: Final = r"(?:(?<=\.py)|(?<=\.pyx)|(?<=\.cpp)|(?<=\.cu)):\d+(?![\w-]|\.\w)"
+# The patterns from here to `_JWT` are compiled for the first text that needs them: 3 ms of each start.
 #: `--api-key=X`, `PASSWORD=X`, `token: X`, `env["TOKEN"] = X`, `setdefault("TOKEN", X)`.
-_ASSIGNED: Final = re.compile(rf"(?i)(?<![\w.-])({_SECRET}\\*+[\"']?\]?)(?!{_LINE})({_SEPARATOR})({_VALUE})")
+_ASSIGNED: Final = rf"(?i)(?<![\w.-])({_SECRET}\\*+[\"']?\]?)(?!{_LINE})({_SEPARATOR})({_VALUE})"
 #: `'--api-key=two words'`: the quotes are around name and value.
-_QUOTED_WHOLE: Final = re.compile(rf"(?i)(?<=[\"'])({_SECRET})(=)(?![\"'])[^\n\"']++(?=[\"'])")
+_QUOTED_WHOLE: Final = rf"(?i)(?<=[\"'])({_SECRET})(=)(?![\"'])[^\n\"']++(?=[\"'])"
 #: `--api-key X`, but not `--api-key --next`.
-_FOLLOWED: Final = re.compile(rf"(?i)(?<!\S)(-{_SECRET})(\s++)(?!-)({_VALUE}|\S+)")
+_FOLLOWED: Final = rf"(?i)(?<!\S)(-{_SECRET})(\s++)(?!-)({_VALUE}|\S+)"
 #: `Authorization: Bearer X`.
-_BEARER: Final = re.compile(r"(?i)\b(bearer|basic)(\s+)([A-Za-z0-9+/._~=-]{8,})")
+_BEARER: Final = r"(?i)\b(bearer|basic)(\s+)([A-Za-z0-9+/._~=-]{8,})"
 #: `https://user:password@host`.
-_USERINFO: Final = re.compile(r"(?<=://)([^\s/:@]*)(:)([^\s/@]+)(?=@)")
+_USERINFO: Final = r"(?<=://)([^\s/:@]*)(:)([^\s/@]+)(?=@)"
 #: `https://token@host`: longer than a user name.
-_USER_ALONE: Final = re.compile(r"(?<=://)()()([^\s/:@]{20,})(?=@)")
+_USER_ALONE: Final = r"(?<=://)()()([^\s/:@]{20,})(?=@)"
 #: `?sig=X`: signatures of URLs, and parameters with ambiguous names.
-_SIGNED: Final = re.compile(r"(?i)(?<=[?&])(sig|key|code|auth)(=)([^\s&#\"']+)")
+_SIGNED: Final = r"(?i)(?<=[?&])(sig|key|code|auth)(=)([^\s&#\"']+)"
 #: Token formats of issuers: Hugging Face, OpenAI and similar, GitHub, Slack, AWS, Google, PEM.
-_SHAPES: Final = re.compile(
+_SHAPES: Final = (
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|xox[abprs]-[\w-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}|AIza[\w-]{30,})"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 )
 #: A JSON web token: three parts, the first begins with eyJ; searched where two sufficiently long parts begin.
-_JWT: Final = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{8,}+\.)((?:[\w-]*?-)?)eyJ[\w-]{8,}+\.[\w-]++\.[\w-]*+")
+_JWT: Final = r"(?<![\w-])(?=[\w-]++\.[\w-]{8,}+\.)((?:[\w-]*?-)?)eyJ[\w-]{8,}+\.[\w-]++\.[\w-]*+"
 _URL: Final = re.compile(r"(https?://)(?:[^/?#@]*@)?([^/?#@]+)")
 _CALLED: Final = re.compile(rf"(?i){_SECRET}")
 _FLAG: Final = re.compile(rf"(?i)-{_SECRET}")
@@ -75,9 +76,9 @@ def without_secrets(text: str) -> str:
     """The text with secrets replaced by ***; the names before them are kept."""
     if not SUSPECT.search(text):
         return text
-    text = _JWT.sub(rf"\1{HIDDEN}", _SHAPES.sub(HIDDEN, text))
+    text = re.sub(_JWT, rf"\1{HIDDEN}", re.sub(_SHAPES, HIDDEN, text))
     for pattern in (_USERINFO, _USER_ALONE, _SIGNED, _BEARER, _QUOTED_WHOLE, _ASSIGNED, _FOLLOWED):
-        text = pattern.sub(rf"\1\2{HIDDEN}", text)
+        text = re.sub(pattern, rf"\1\2{HIDDEN}", text)
     return text
 
 

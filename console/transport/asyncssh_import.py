@@ -1,13 +1,16 @@
 """asyncssh, imported without starting other programs.
 
-asyncssh searches for liboqs with `ctypes.util.find_library`, which runs ldconfig, gcc and ld: 0.02 to 0.1 s of each
-start. The loader's cache answers the same: a library that is not in it cannot be loaded by the name that they find.
+asyncssh searches for libraries of further algorithms with `ctypes.util.find_library`, which runs ldconfig, gcc and ld:
+0.02 to 0.1 s of each start. The loader's cache answers the same: a library that is not in it cannot be loaded by the
+name that they find.
 """
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,28 +20,42 @@ __all__ = ["asyncssh"]
 CACHE = Path("/etc/ld.so.cache")
 
 
-def may_be_loadable(name: str, cache: Path = CACHE) -> bool:
-    """Whether the loader may find the library lib`name`; True where that is unknown."""
+def find_library(name: str, cache: Path = CACHE) -> str | None:
+    """The name by which the loader loads lib`name`, as from `ctypes.util.find_library`; None if it cannot."""
     if os.environ.get("LD_LIBRARY_PATH"):
-        return True
+        return _search(name)
     try:
-        return f"lib{name}.so".encode() in cache.read_bytes()
+        listed = cache.read_bytes()
     except OSError:
-        return True  # another loader
+        return _search(name)  # another loader
+    names = re.findall(rb"[/\0](lib%s\.so[^/\0]*)\0" % re.escape(name.encode()), listed)
+    newest_first = map(os.fsdecode, sorted(names, key=_version, reverse=True))
+    return next(filter(_is_loadable, newest_first), None)
+
+
+def _version(name: bytes) -> list[int]:
+    return [int(number) for number in re.findall(rb"[0-9]+", name.partition(b".so")[2])]
+
+
+def _is_loadable(name: str) -> bool:
+    """Whether the loader loads it: one for another processor is listed, too."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+_search = ctypes.util.find_library
 
 
 @contextmanager
 def _searching_in_cache() -> Iterator[None]:
-    search = ctypes.util.find_library
-
-    def find_library(name: str) -> str | None:
-        return search(name) if may_be_loadable(name) else None
-
     ctypes.util.find_library = find_library
     try:
         yield
     finally:
-        ctypes.util.find_library = search
+        ctypes.util.find_library = _search
 
 
 with _searching_in_cache():

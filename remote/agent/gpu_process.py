@@ -38,7 +38,6 @@ _PERSISTENCED = "/var/run/nvidia-persistenced/socket"
 _STARTING = ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandle")
 #: Seconds between attempts to start NVML, while GPUs are known to be there, so that a repair is soon noticed.
 RETRY_FAULT_S = 8.0
-_CALL = re.compile(r"\bin (nvml[A-Z]\w+)")
 _CRASH_TRY = "update or reload the NVIDIA driver; gconsole starts the reader again by itself"
 _RELEASED_TRY = "gconsole release --undo, or wait until the time is over"
 _HANG_TRY = "read dmesg for NVRM messages; drain the node and reboot it if the call does not return"
@@ -279,7 +278,7 @@ class GpuProcess(Sampler):
         """Why the child has ended."""
         status = self._reap()
         self._crashed = time.monotonic()
-        match = _CALL.search("".join(self._crash))
+        match = re.search(r"\bin (nvml[A-Z]\w+)", "".join(self._crash))
         where = " in %s" % match.group(1) if match else ""
         how = "ended"
         if status is not True and os.WIFSIGNALED(status):

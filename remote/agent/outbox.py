@@ -26,6 +26,8 @@ HELD_KINDS = frozenset(
         "nic",
     )
 )  # fmt: skip
+#: Kinds that do not wait for other records of their tick: `gconsole run` waits for them, and a job has few.
+AT_ONCE = frozenset(("job", "job_node"))
 #: Seconds after a full period at which held records are sent: the samplers have posted those of its tick by then.
 _HOLD_PHASE_S = 0.5
 
@@ -104,6 +106,7 @@ class Outbox(object):
         self._is_gathering = False  # the writer waits for more records: they need not wake it
         self._hold_s = self._offset_s = 0.0  # see `hold`
         self._is_urgent = False  # a record of another kind than `HELD_KINDS` is queued
+        self._is_due = False  # a record of `AT_ONCE` is queued
         self._wake = threading.Condition()
 
     def post(self, facts: "Iterable[Fact | tuple[str, str]]") -> int:
@@ -125,7 +128,7 @@ class Outbox(object):
                 self._seq, self._declared = seq, declared
                 raise
             if lines:
-                if not self._is_gathering or self._is_urgent:
+                if not self._is_gathering or self._is_urgent or self._is_due:
                     self._wake.notify()
         return sum(len(line) for line in lines)
 
@@ -144,7 +147,7 @@ class Outbox(object):
 
         b"" after `wait_s` without any, None once a newer connection has its turn. A control frame goes at once, with
         the records before it; records wait `gather_s` for those of the same tick, which makes one write of them, or
-        longer if they are held back.
+        longer if they are held back; those of `AT_ONCE` go at once, too.
 
         Raises MemoryError; the next call returns what this one should have returned.
         """
@@ -155,7 +158,7 @@ class Outbox(object):
             try:
                 self._is_gathering = True
                 held_s = self._held_s()
-                while turn == self._turn and self._ready() and not self._control:
+                while turn == self._turn and self._ready() and not self._control and not self._is_due:
                     rest_s = due - time.monotonic() + (0.0 if self._is_urgent or not self._hold_s else held_s)
                     if rest_s <= 0:
                         break
@@ -167,7 +170,7 @@ class Outbox(object):
             records, written, sent = self._records()
             data = b"".join(self._control) + (records if self._order else self._layouts.readable(records))
             self._control.clear()
-            self._written, self._sent, self._is_urgent = written, sent, False
+            self._written, self._sent, self._is_urgent, self._is_due = written, sent, False, False
             if not self.keep:
                 self._drop_until(written)
             return data
@@ -236,6 +239,7 @@ class Outbox(object):
         for kind, fields in facts:
             if self._hold_s and not _may_wait(kind, fields):
                 self._is_urgent = True
+            self._is_due = self._is_due or kind in AT_ONCE
             row_layout, row = self._row(kind, fields)
             if layout is not None and batch and (row_layout is not layout or len(batch) >= rows.MOST_ROWS):
                 lines.append(layout.line(self._seq - len(batch) + 1, t, mono, batch))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 MOST_S, WAIT_S = 3600, 12.0
 #: Processes that are named as holders of a GPU.
 MOST_HOLDERS = 64
-_DEVICE = re.compile(r"/dev/nvidia[0-9]+$")
 
 
 def _path(root: str) -> str:
@@ -68,7 +67,7 @@ def holders(proc: str) -> "list[tuple[int, int]]":
     """(pid, pid of the parent) of the processes that have a GPU open, as far as this user may see them."""
     held = []
     for name in os.listdir(proc):
-        if name.isdigit() and any(map(_DEVICE.match, _links("%s/%s/fd" % (proc, name)))):
+        if name.isdigit() and any(re.match(r"/dev/nvidia[0-9]+$", link) for link in _links("%s/%s/fd" % (proc, name))):
             held.append((int(name), _parent(proc, name)))
     return sorted(held)
 

@@ -27,9 +27,6 @@ PR_SET_CHILD_SUBREAPER = 36
 #: Seconds. Processes that a command leaves behind may finish by themselves (a logger that uploads) within LINGER_S;
 #: then they get SIGTERM, and GRACE_S later SIGKILL.
 LINGER_S, GRACE_S = 5.0, 5.0
-#: Of torchrun's report (torch/distributed/elastic/multiprocessing/errors): rank, local rank, exit code.
-_ROOT_CAUSE = re.compile(r"rank\s*: (\d+) \(local_rank: (\d+)\)\s*exitcode\s*: (-?\d+)")
-_KERNEL = re.compile(r"Killed process \d+|NVRM: Xid")
 #: The modules that the program consists of; packages first, as {name below the agent's package: is a package}.
 _MODULES = (
     ("", True), ("jobs", True), ("kernel", True), ("proc", True),
@@ -206,7 +203,8 @@ def _failed_rank(folder: str, order: "dict[str, Any]") -> "list[str]":
     reasons: list[str] = []
     if local_rank is None:
         report = _tail(os.path.join(folder, order["output"])).rpartition("Root Cause")[2]
-        match = _ROOT_CAUSE.search(report)
+        # torch/distributed/elastic/multiprocessing/errors: rank, local rank, exit code
+        match = re.search(r"rank\s*: (\d+) \(local_rank: (\d+)\)\s*exitcode\s*: (-?\d+)", report)
         if match is None:
             return []
         rank, local_rank, code = (int(number) for number in match.groups())
@@ -266,7 +264,8 @@ def _cgroup_oom_kills() -> "int | None":
 def _kernel_lines(began: float) -> "list[str]":
     """The last three lines of the kernel log since `began` (CLOCK_MONOTONIC, s) about an OOM kill or an XID."""
     log = KernelLog(is_whole=True)
-    lines = ["kernel: " + text for at_s, text in log.messages() if at_s >= began and _KERNEL.search(text)]
+    since = (text for at_s, text in log.messages() if at_s >= began)
+    lines = ["kernel: " + text for text in since if re.search(r"Killed process \d+|NVRM: Xid", text)]
     log.close()
     return lines[-3:]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.transport.asyncssh_import import may_be_loadable
+from gconsole.transport.asyncssh_import import find_library
 
 LOAD = """
 import pathlib
@@ -34,14 +34,26 @@ def test_search_is_the_usual_one_afterwards():
     assert ctypes.util.find_library.__module__ == "ctypes.util"
 
 
-def test_library_is_searched_where_the_loader_may_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_newest_loadable_library_of_the_loaders_cache_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     cache = tmp_path / "cache"
-    assert may_be_loadable("oqs", cache), "unknown without a cache"
-    cache.write_bytes(b"\0libc.so.6\0")
-    assert not may_be_loadable("oqs", cache)
-    cache.write_bytes(b"\0liboqs.so.5\0")
-    assert may_be_loadable("oqs", cache) and not may_be_loadable("qs", cache)
-    cache.write_bytes(b"\0libc.so.6\0")
+    cache.write_bytes(b"ld.so-1.7.0\0/lib/libc.so.6\0/lib/libm.so.6\0libm.so.99\0")
+    assert find_library("c", cache) == "libc.so.6"
+    assert find_library("m", cache) == "libm.so.6", "the newer one is not there"
+    assert find_library("oqs", cache) is None
+    assert find_library("lib", cache) is None
+
+
+def test_library_is_searched_as_usual_where_the_cache_does_not_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    assert find_library("c", tmp_path / "none") == ctypes.util.find_library("c"), "another loader"
+    (tmp_path / "cache").write_bytes(b"\0")
+    assert find_library("c", tmp_path / "cache") is None
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
-    assert may_be_loadable("oqs", cache)
+    assert find_library("c", tmp_path / "cache") == ctypes.util.find_library("c")
+
+
+def test_this_machines_libraries_are_those_of_the_usual_search(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    for name in ("c", "m", "ssl", "nettle", "oqs", "stdc++"):
+        assert find_library(name) == ctypes.util.find_library(name)

@@ -6,6 +6,7 @@ Every start sends the preamble, which opens the node's cache folder; the archive
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import importlib.util
 import json
@@ -13,19 +14,21 @@ import os
 import platform
 import re
 import shlex
+import sys
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import msgspec
 
 from ...config.model import NodeConfig
 from ...config.sections import WatchConfig
 from ...records.rows import column_order
+from ...transport import errors
 from ..wire import PROTOCOL
+from . import archive_digests
+from .archive_digests import ArchiveName
 
 #: Runs on any `python3`, and on 2.7 up to the version check. hashlib is the last choice: it loads OpenSSL, 4 MB of RSS.
 STAGE0 = (
@@ -73,13 +76,19 @@ _build_lock = threading.Lock()
 _WINDOW = 32 << 10
 
 
-class Payload(msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True)
+class Payload:
     """`preamble` goes to STAGE0's standard input, `archive` after the start frame if the node requests it."""
 
     digest: str  # SHA-256 of the preamble without its header line, which names the archive's: the version of the agent
     preamble: bytes
-    archive: bytes
     archive_digest: str
+    pack_archive: Callable[[], bytes]
+
+    @cached_property
+    def archive(self) -> bytes:
+        """The modules that the preamble lacks, packed when first needed. Raises AgentCrashed."""
+        return self.pack_archive()
 
 
 def command(python: str = "python3", run_as: str = "self") -> str:
@@ -99,29 +108,83 @@ def build() -> Payload:
 
 @cache
 def _built() -> Payload:
-    modules = dict(_modules(_AGENT))
-    modules["pynvml"] = _pruned_module("pynvml", _NVML_NAME)
-    first = {name: modules.pop(name) for name in _FIRST}
-    archive = pack(modules)
-    return _payload(first, archive)
+    sources = _Sources()
+    remembered = archive_digests.remembered(sources.key)
+    if remembered is not None:
+        return _payload(sources, _FIRST, remembered, lambda: _packed_again(sources, remembered))
+    archive = sources.archive()
+    archive_digests.remember(sources.key, _name_of(archive))
+    return _payload(sources, _FIRST, _name_of(archive), lambda: archive)
 
 
 @cache
 def step_preamble() -> bytes:
     """The preamble of a task of a step, deterministic for the same sources."""
-    modules = dict(_modules(_AGENT))
-    return _payload({name: modules[name] for name in _STEP}, b"").preamble
+    return _payload(_Sources(), _STEP, _name_of(b""), lambda: b"").preamble
 
 
-def _payload(first: Mapping[str, Module], archive: bytes) -> Payload:
-    """The payload with these first modules; what it requests is the archive."""
-    archive_digest = hashlib.sha256(archive).hexdigest()
-    boot = stripped_source(_package_dir(_AGENT).joinpath("agent", "bootstrap.py").read_bytes())
-    boot = zlib.compress(boot, 9)
-    payload = boot + f"{archive_digest} {len(archive)}\n".encode() + pack(first)
+def _payload(
+    sources: _Sources, first: Sequence[str], archive: ArchiveName, pack_archive: Callable[[], bytes]
+) -> Payload:
+    """The payload with these modules in its preamble; what it requests is the archive."""
+    boot = zlib.compress(stripped_source(sources.files[f"{_AGENT}.agent.bootstrap"].content), 9)
+    payload = boot + f"{archive.digest} {archive.size}\n".encode() + pack(sources.modules(first))
     digest = hashlib.sha256(payload).hexdigest()
     header = f"gconsole {digest} {len(payload)} {len(boot)}\n"
-    return Payload(digest, header.encode() + payload, archive, archive_digest)
+    return Payload(digest, header.encode() + payload, archive.digest, pack_archive)
+
+
+def _name_of(archive: bytes) -> ArchiveName:
+    return ArchiveName(hashlib.sha256(archive).hexdigest(), len(archive))
+
+
+def _packed_again(sources: _Sources, name: ArchiveName) -> bytes:
+    """The archive with the remembered name. Raises AgentCrashed if the name is not that of these sources."""
+    archive = sources.archive()
+    if _name_of(archive) != name:
+        archive_digests.forget(sources.key)
+        _built.cache_clear()
+        raise errors.AgentCrashed(
+            f"{archive_digests.path()} had a wrong digest of the agent's modules",
+            "no action needed: the next attempt packs them again",
+        )
+    return archive
+
+
+class _Sources:
+    """The agent's modules and pynvml as they are on the disk when the console starts, whatever is installed later."""
+
+    def __init__(self) -> None:
+        self.files = dict(_source_files(_AGENT))
+        self._nvml = _file("pynvml").read_bytes()
+        self.key = self._fingerprint()
+
+    def modules(self, names: Iterable[str]) -> dict[str, Module]:
+        """The stripped modules of these names."""
+        return {name: Module(stripped_source(self.files[name].content), self.files[name].is_package) for name in names}
+
+    def archive(self) -> bytes:
+        """All modules but the first, packed."""
+        modules = self.modules(name for name in self.files if name not in _FIRST)
+        modules["pynvml"] = self._pruned_nvml()
+        return pack(modules)
+
+    def _fingerprint(self) -> str:
+        """SHA-256 of all that decides the bytes of the archive: sources, this packer, Python and zlib."""
+        digest = hashlib.sha256(f"{sys.version} {zlib.ZLIB_RUNTIME_VERSION}".encode())
+        for name, content in [("", Path(__file__).read_bytes()), ("pynvml", self._nvml), *self._contents()]:
+            digest.update(f"\0{name} {len(content)}\0".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    def _contents(self) -> Iterator[tuple[str, bytes]]:
+        return ((name, file.content) for name, file in self.files.items())
+
+    def _pruned_nvml(self) -> Module:
+        """The module pynvml, from which the node keeps only names that the agent uses."""
+        using = (source for _, source in self._contents() if b"nvml" in source.lower())  # thrice as fast as without
+        names = sorted({name.decode() for source in using for name in _NVML_NAME.findall(source)})
+        return Module(self._nvml, is_package=False, names=tuple(names))
 
 
 class Module(NamedTuple):
@@ -156,14 +219,19 @@ def pack(modules: Mapping[str, Module]) -> bytes:
     return b"".join([b"%d\n" % len(packed_index), packed_index, *parts])
 
 
-def _modules(package: str) -> Iterator[tuple[str, Module]]:
-    """The name and the module of each file of a package."""
+class _SourceFile(NamedTuple):
+    content: bytes
+    is_package: bool
+
+
+def _source_files(package: str) -> Iterator[tuple[str, _SourceFile]]:
+    """The name and the file of each module of a package."""
     root = _package_dir(package)
     for path in sorted(root.rglob("*.py")):
         parts = [package, *path.relative_to(root).with_suffix("").parts]
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
-        yield name, Module(stripped_source(path.read_bytes()), is_package)
+        yield name, _SourceFile(path.read_bytes(), is_package)
 
 
 def stripped_source(source: bytes) -> bytes:
@@ -176,14 +244,6 @@ def stripped_source(source: bytes) -> bytes:
 
 def _without_docstrings(source: bytes) -> bytes:
     return _DOCSTRING.sub(lambda text: b":\n" + text[1] + b'""' + b"\n" * (text[0].count(b"\n") - 1), source)
-
-
-def _pruned_module(module: str, pattern: re.Pattern[bytes]) -> Module:
-    """A module from which the node keeps only names that the agent uses."""
-    sources = (path.read_bytes() for path in _package_dir(_AGENT).rglob("*.py"))
-    using = (source for source in sources if b"nvml" in source.lower())  # the pattern alone takes thrice as long
-    names = sorted({name.decode() for source in using for name in pattern.findall(source)})
-    return Module(_file(module).read_bytes(), is_package=False, names=tuple(names))
 
 
 def _file(module: str) -> Path:

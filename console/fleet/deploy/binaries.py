@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import lzma
 import platform
 import subprocess
 import sys
 import tempfile
-import zipfile
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,7 +64,7 @@ class Binary:
         """The binary's bytes. Raises UnreadableBinary."""
         try:
             data = self._read()
-        except (OSError, zipfile.BadZipFile, zlib.error, IndexError) as error:
+        except (OSError, zlib.error, IndexError) as error:
             raise UnreadableBinary(f"cannot read {self.source}: {error}; remove it and run gconsole bundle") from error
         if self.source.suffix == ".whl":
             self._check_pinned(data)
@@ -77,13 +75,18 @@ class Binary:
     def _read(self) -> bytes:
         if self.source.suffix != ".whl":
             return self.source.read_bytes()
-        with zipfile.ZipFile(self.source) as wheel:
-            inside = [name for name in wheel.namelist() if name.endswith(_INSIDE_WHEEL[self.name])]
-            with wheel.open(inside[0]) as file:
-                return file.read(_MOST_BYTES)
+        import zipfile  # with importlib.metadata, 6 ms of each start: most commands send no binary
+
+        try:
+            with zipfile.ZipFile(self.source) as wheel:
+                inside = [name for name in wheel.namelist() if name.endswith(_INSIDE_WHEEL[self.name])]
+                with wheel.open(inside[0]) as file:
+                    return file.read(_MOST_BYTES)
+        except zipfile.BadZipFile as error:
+            raise OSError(str(error)) from error
 
     def _check_pinned(self, data: bytes) -> None:
-        pinned = _PINNED.get((self.name, importlib.metadata.version(self.name), self.arch))
+        pinned = _PINNED.get((self.name, _installed_version(self.name), self.arch))
         if hashlib.sha256(data).hexdigest() != pinned:
             text = f"the SHA-256 of {self.name} in it is not that of this release; remove it and run gconsole bundle"
             raise UnreadableBinary(f"{self.source}: {text}")
@@ -133,17 +136,25 @@ def _installed() -> list[Binary]:
     arch = platform.machine()
     if sys.platform != "linux" or arch not in ARCHES:
         return []
+    from importlib.metadata import PackageNotFoundError, files  # as zipfile above
+
     binaries = []
     for name in (PY_SPY,):
         try:
-            files = importlib.metadata.files(name) or []
-        except importlib.metadata.PackageNotFoundError:
+            paths = files(name) or []
+        except PackageNotFoundError:
             continue
-        for file in files:
+        for file in paths:
             path = Path(str(file.locate()))
             if f"/{path.as_posix()}".endswith(f"/{_INSIDE_WHEEL[name].lstrip('/')}") and path.is_file():
                 binaries.append(Binary(name, arch, path))
     return binaries
+
+
+def _installed_version(name: str) -> str:
+    from importlib.metadata import version
+
+    return version(name)
 
 
 def _from_wheels(folder: Path) -> list[Binary]:
@@ -157,7 +168,7 @@ def _from_wheels(folder: Path) -> list[Binary]:
 
 def wheels(folder: Path, name: str, arch: str) -> list[Path]:
     """Cached wheels of the installed version of a binary, for glibc and any CPython."""
-    pattern = f"{name.replace('-', '_')}-{importlib.metadata.version(name)}-*manylinux*{arch}*.whl"
+    pattern = f"{name.replace('-', '_')}-{_installed_version(name)}-*manylinux*{arch}*.whl"
     return [path for path in sorted(folder.glob(pattern)) if "-abi3-" in path.name or "-none-" in path.name]
 
 
@@ -203,7 +214,7 @@ def cached() -> tuple[CachedBinary, ...]:
 
 
 def _cached(name: str, arch: str, binary: Binary | None) -> CachedBinary:
-    version = importlib.metadata.version(name)
+    version = _installed_version(name)
     if binary is None:
         return CachedBinary(name, version, arch, None, "missing; gconsole bundle")
     try:
@@ -221,7 +232,7 @@ def _is_whole(binary: Binary) -> bool:
 
 
 def _fetch(name: str, arch: str, folder: Path, source: Path | None) -> None:
-    wanted = f"{name}=={importlib.metadata.version(name)}"
+    wanted = f"{name}=={_installed_version(name)}"
     origin = ["--no-index", "--find-links", str(source)] if source else []
     platforms = [word for tag in _PLATFORMS for word in ("--platform", f"{tag}_{arch}")]
     with tempfile.TemporaryDirectory() as scratch:

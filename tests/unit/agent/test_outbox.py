@@ -256,6 +256,24 @@ def test_reply_is_sent_without_waiting_for_the_records_of_the_tick():
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("kind", ["job", "job_node"])
+def test_state_of_a_job_is_sent_without_waiting_for_the_records_of_the_tick(kind):
+    outbox = Outbox(ROOMY, keep=True)
+    turn = outbox.rewind(0)
+    got: list[bytes] = []
+    writer = threading.Thread(target=lambda: got.append(outbox.next_bytes(turn, 60.0, 30.0)), daemon=True)
+    writer.start()
+    post(outbox, 1)
+    began = time.monotonic()
+    outbox.post([(kind, {"job": "train"})])
+    writer.join(60.0)
+
+    assert time.monotonic() - began < 20
+    assert [wire.decode(line)["seq"] for line in got[0].splitlines()] == [1, 2]
+    post(outbox, 1)
+    assert outbox.next_bytes(turn, 0.0, 0.2).count(b"\n") == 1, "the next tick waits again"
+
+
 def sent_after(outbox: Outbox, turn: int, act) -> tuple[float, list[str]]:
     """Seconds until the writer sends something after `act`, which runs beside it, and the kinds that it sends."""
     got: list[bytes] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -60,13 +61,13 @@ DIGEST = "0123456789abcdef" * 4
 PREAMBLE, ARCHIVE, START = b"preamble", b"the modules", b'{"start":{}}\n'
 
 
-def started() -> tuple[AgentConnection, list[bytes]]:
+def started(pack: Callable[[], bytes] = lambda: ARCHIVE) -> tuple[AgentConnection, list[bytes]]:
     """A connection on which the start was sent, and all that is sent on it."""
     hub, channel = Hub(), SentBytes()
     connection = AgentConnection(
         NodeConfig(name="node018"), hub, RecordReceiver("node018", hub, print), Rpc(print), lambda hello: None, print
     )
-    connection.start_agent(channel, Payload("d", PREAMBLE, ARCHIVE, DIGEST), {})  # type: ignore[arg-type]
+    connection.start_agent(channel, Payload("d", PREAMBLE, DIGEST, pack), {})  # type: ignore[arg-type]
     return connection, channel.sent
 
 
@@ -77,7 +78,7 @@ def lacks(digest: str) -> bytes:
 async def test_modules_are_sent_when_the_node_requests_them_also_behind_a_motd() -> None:
     connection, sent = started()
     connection.on_bytes(b"Welcome to node018!\nlast login: never " + lacks(DIGEST))
-    assert sent == [PREAMBLE, START, ARCHIVE]
+    assert sent == [PREAMBLE + START, ARCHIVE]
     connection.on_bytes(b'{"gconsole":{"protocol":[1,1],"agent":"a","arch":"x"}}\n')
     assert connection.is_open and connection.failure is None
 
@@ -85,7 +86,17 @@ async def test_modules_are_sent_when_the_node_requests_them_also_behind_a_motd()
 async def test_modules_are_not_sent_to_a_node_that_greets() -> None:
     connection, sent = started()
     connection.on_bytes(b'{"gconsole":{"protocol":[1,1],"agent":"a","arch":"x"}}\n')
-    assert sent == [PREAMBLE, START] and connection.is_open
+    assert sent == [PREAMBLE + START] and connection.is_open
+
+
+async def test_modules_that_cannot_be_packed_end_the_connection_with_the_reason() -> None:
+    def fail() -> bytes:
+        raise AgentCrashed("the digest was wrong", "nothing")
+
+    connection, sent = started(fail)
+    connection.on_bytes(lacks(DIGEST))
+    assert connection.failure is not None and connection.failure.text == "the digest was wrong"
+    assert sent == [PREAMBLE + START]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from fake_proc import check
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kernel_messages import KERNEL_MESSAGES
 
+from gconsole_remote.kernel import faults
 from gconsole_remote.kernel.faults import fault_of, oom_cgroup
 from gconsole_remote.kernel.fold import MOST_EARLIER, SETTLED_S
 from gconsole_remote.kernel.log import KernelLog, parse_message
@@ -24,6 +27,14 @@ def test_message_is_recognised_with_its_class_and_subject(source, text, expected
     fault = fault_of(text)
     assert fault is not None, source
     assert (fault.name, "over" if fault.is_over else fault.severity, fault.subject, fault.pid) == expected, source
+
+
+@pytest.mark.parametrize("rule", [*faults._RULES, faults._XID, faults._OOM_CGROUP], ids=lambda rule: rule.name)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_every_message_that_a_pattern_matches_has_one_of_its_words(rule, data):
+    text = data.draw(st.from_regex(rf"\A(?:{rule.text})"))
+    assert any(word in text for word in rule.words)
 
 
 @pytest.mark.parametrize("text", BOOT_MESSAGES)
