@@ -223,14 +223,15 @@ def finding_lines(
 ) -> tuple[Line, ...]:  # fmt: skip
     """The findings, worst first; without any, what has not been checked.
 
-    The whole text of a few errors, and with `whole` of a few findings, is wrapped; verdicts have theirs above.
+    The whole text of a few errors, and with `whole` of a few findings, is wrapped; that of verdicts stands above, and
+    is wrapped only with `whole`, where rows would stay empty.
     """
     if findings:
         is_whole = len(findings) <= MOST_WHOLE
         lines: list[Line] = []
         for folded_finding in findings:
             finding = folded_finding.first
-            is_long = is_whole and not _is_verdict(finding) and (whole or finding.severity == "error")
+            is_long = is_whole and (whole or (finding.severity == "error" and not _is_verdict(finding)))
             lines += _lines_of(finding, width, MOST_LINES if is_long else 1, folded_finding.text)
         return tuple(lines)
     if not fleet.nodes:
