@@ -21,7 +21,7 @@ from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.fleet.rpc import Rpc
 from gconsole.records import KINDS, Gap, RawRecord, encode
 from gconsole.records.kinds import SPECS
-from gconsole.records.rows import RESERVED, Layout, column_order
+from gconsole.records.rows import RESERVED, Layout, column_order, row_order
 from gconsole_remote.agent.outbox import Outbox
 from gconsole_remote.agent.rows import ColumnOrder
 
@@ -136,6 +136,68 @@ def test_rows_are_the_records_and_sizes_of_the_objects_that_they_stand_for(kind:
             assert rows.sizes == readable.sizes
 
     check()
+
+
+NAME = st.text(min_size=1, max_size=12)
+FIGURE = st.floats(-1e18, 1e18) | st.integers(-(10**18), 10**18)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.dictionaries(NAME, st.tuples(FIGURE, FIGURE, FIGURE), max_size=6), st.sampled_from(["gpu", "host", "nic"]))
+def test_digest_whose_mean_and_highest_values_are_lists_is_that_with_their_names(
+    figures: dict[str, tuple[float, float, float]], kind: str
+) -> None:
+    own = {"gpu": {"index": 0, "uuid": "u"}, "host": {"cpu_pct": 1}, "nic": {"device": "d", "port": 1}}
+    fields: dict[str, Any] = {"period_s": 5.0, "samples": 5, "first_mono": 3, **own[kind]}
+    for number, name in enumerate(("low", "mean", "high")):
+        fields[name] = {key: values[number] for key, values in figures.items()}
+    readable, rows, objects = Node(), Node(), Node()
+    readable.send_lines(sent_by_agent([(kind, fields)], None))
+    data = sent_by_agent([(kind, fields)], row_order())
+    rows.send_lines(data)
+    objects.send_lines(sent_by_agent([(kind, fields)], column_order()))
+
+    assert list(map(without_stamps, rows.records)) == list(map(without_stamps, readable.records))
+    assert list(map(without_stamps, objects.records)) == list(map(without_stamps, readable.records))
+    assert (rows.warnings, rows.gaps) == (readable.warnings, readable.gaps) == ([], [])
+    row = next(json.loads(line) for line in data.splitlines() if line.startswith(b"["))[5][-1]
+    assert [type(value) for value in row if isinstance(value, (dict, list))] == [dict, list, list]
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [("[{},[1],[],1]", "mean"), ('[{"a":1},[1],[],1]', "high"), ('[{"a":1,"a":2},[1,2],[1,2],1]', "mean"),
+     ('[{"a":1},["x"],[1],1]', "mean"), ('[{"a":1},[1e19],[1],1]', "mean"), ("[[],[],[],1]", "low"),
+     ('[{"a":1},[1],[1],"x"]', "cpu_pct")],
+)  # fmt: skip
+def test_digest_with_other_values_than_names_is_rejected_with_its_field(row: str, field: str) -> None:
+    node = Node()
+    node.send({"layout": 0, "kind": "host", "names": ["low", "mean", "high", "cpu_pct"]})
+    node.send_lines(f'[0,1,2,5,6,[{row},[{{"a":1}},[2],[3],4]]]\n'.encode())
+
+    assert [(record.low, record.mean, record.high) for record in node.records] == [({"a": 1}, {"a": 2}, {"a": 3})]
+    assert len(node.warnings) == 1 and f"$.{field}" in node.warnings[0]
+
+
+def test_digest_of_a_layout_with_an_unknown_name_becomes_an_object_with_names() -> None:
+    node = Node()
+    node.send({"layout": 0, "kind": "host", "names": ["future", "low", "mean", "high", "cpu_pct"]})
+    node.send_lines(b'[0,1,1,5,6,[[7,{"a":1},[2],[3],4]]]\n')
+
+    assert [(record.low, record.mean, record.high) for record in node.records] == [({"a": 1}, {"a": 2}, {"a": 3})]
+
+
+def test_a_gateway_that_takes_no_rows_keeps_digests_with_names() -> None:
+    outbox = Outbox(ROOMY, keep=True)
+    fields = {"period_s": 5.0, "low": {"cpu_pct": 1}, "mean": {"cpu_pct": 2}, "high": {"cpu_pct": 3}, "cpu_pct": 2.5}
+    outbox.rewind(0, ColumnOrder(row_order()))
+    for _ in range(3):
+        outbox.post([("host", fields)])
+    node = Node()
+    node.send_lines(outbox.next_bytes(outbox.rewind(0), 0.0, 0.0) or b"")
+
+    assert [record.high for record in node.records] == [{"cpu_pct": 3}] * 3
+    assert node.warnings == []
 
 
 @pytest.mark.parametrize("kind", sorted(column_order()))
