@@ -90,6 +90,8 @@ class DigestOrders:
         """Note the limits of a GPU."""
         infos = self._infos.setdefault(info.node, {})
         before, infos[info.uuid] = infos.get(info.uuid), info
+        if self._timer is not None:
+            return  # it will be considered
         if before is None or self._rules.thresholds([before]) != self._rules.thresholds([info]):
             self.soon()
 

@@ -262,7 +262,7 @@ class AsyncsshTransport:
                     encryption_algs=CIPHERS,
                     compression_algs=None,
                 )
-                _log.info("%s: logged in to %s, login method %s, %d keys offered, server %s", name, host,
+                _log.info("%s: logged in to %s, login method %s, %d identities offered, server %s", name, host,
                           "interactive" if client.was_prompted else "non-interactive", len(identities.keys),
                           connection.get_extra_info("server_version"))  # fmt: skip
                 return connection
