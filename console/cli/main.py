@@ -326,9 +326,9 @@ def gconsole() -> None:
 
 
 _is_program = False
-#: Thresholds of the garbage collector of a command: with those of Python, which walks in vain what imports create and
-#: nothing drops, the imports of `run` take a twentieth longer. A connected fleet has its own (see fleet/gc_sweep.py).
-_COLLECTIONS: Final = (10_000, 50, 100)
+#: Thresholds of the garbage collector of a command. With Python's 700 allocations it walks in vain what imports create
+#: and nothing drops: those of `run` take a twentieth longer. A connected fleet has its own (see fleet/gc_sweep.py).
+_COLLECTIONS: Final = (10_000, 10, 10)
 
 
 def is_program() -> bool:
