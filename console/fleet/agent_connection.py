@@ -61,7 +61,8 @@ class AgentConnection:
     def start_agent(self, channel: Channel, payload: Payload, start: Frame) -> None:
         """Send the preamble and the start frame; the archive follows if the node lacks it."""
         self.channel, self._unsent = channel, payload
-        channel.write(payload.preamble + msgspec.json.encode({"start": start}) + b"\n")
+        channel.write(payload.preamble)  # apart: a gateway keeps it for the agents that it starts itself
+        self.send({"start": start})
 
     async def wait_for_hello(self) -> Hello:
         """Wait for the agent's hello. Raises FleetError if the connection ends or times out first."""

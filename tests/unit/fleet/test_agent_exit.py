@@ -78,7 +78,7 @@ def lacks(digest: str) -> bytes:
 async def test_modules_are_sent_when_the_node_requests_them_also_behind_a_motd() -> None:
     connection, sent = started()
     connection.on_bytes(b"Welcome to node018!\nlast login: never " + lacks(DIGEST))
-    assert sent == [PREAMBLE + START, ARCHIVE]
+    assert sent == [PREAMBLE, START, ARCHIVE]
     connection.on_bytes(b'{"gconsole":{"protocol":[1,1],"agent":"a","arch":"x"}}\n')
     assert connection.is_open and connection.failure is None
 
@@ -86,7 +86,7 @@ async def test_modules_are_sent_when_the_node_requests_them_also_behind_a_motd()
 async def test_modules_are_not_sent_to_a_node_that_greets() -> None:
     connection, sent = started()
     connection.on_bytes(b'{"gconsole":{"protocol":[1,1],"agent":"a","arch":"x"}}\n')
-    assert sent == [PREAMBLE + START] and connection.is_open
+    assert sent == [PREAMBLE, START] and connection.is_open
 
 
 async def test_modules_that_cannot_be_packed_end_the_connection_with_the_reason() -> None:
@@ -96,7 +96,7 @@ async def test_modules_that_cannot_be_packed_end_the_connection_with_the_reason(
     connection, sent = started(fail)
     connection.on_bytes(lacks(DIGEST))
     assert connection.failure is not None and connection.failure.text == "the digest was wrong"
-    assert sent == [PREAMBLE + START]
+    assert sent == [PREAMBLE, START]
 
 
 @pytest.mark.parametrize(
