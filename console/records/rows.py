@@ -2,7 +2,7 @@
 
 A row is decoded to the same record as the JSON object that it stands for, with the same checks. The console orders the
 columns: those of a kind come in the order of its fields, so that msgspec decodes a row as it decodes an object. The
-mean and highest values of a digest are lists of values that have the names of the lowest ones.
+mean and highest values of a digest may be lists of values that have the names of the lowest ones.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .kinds import SPECS
 MOST_NAMES: Final = 128
 #: Fields that are no columns: the head of a record, and what the console sets.
 RESERVED: Final = frozenset({"kind", "seq", "node", "agent", "rx"})
-#: Key of an order beside the kinds; fields that may be lists, and the one with the names of their values.
-LISTS, LISTED, NAMED = "lists", ("mean", "high"), "low"
+#: Fields of a digest that may be lists, and the one that has the names of their values.
+LISTED, _NAMED = ("mean", "high"), "low"
 #: Types that are made for layouts; all nodes of a fleet share them.
 _MOST_TYPES: Final = 512
 #: What no value fits: a row has no column behind its last name.
@@ -39,11 +39,6 @@ def column_order() -> dict[str, list[str]]:
     return {
         SPECS[kind].name: [name for name in kind.__struct_encode_fields__ if name not in RESERVED] for kind in kinds
     }
-
-
-def row_order() -> dict[str, list[str]]:
-    """What the start frame orders: `column_order`, and lists."""
-    return {**column_order(), LISTS: [*LISTED]}
 
 
 class BadLayout(ValueError):
@@ -61,7 +56,7 @@ class Layout:
         self.kind, self.names = kind, names
         self._decoder = _decoder(kind, names)
         self._has_t, self._has_mono = "t" in names, "mono" in names
-        self._has_lists = NAMED in names and not set(names).isdisjoint(LISTED)
+        self._has_lists = _NAMED in names and not set(names).isdisjoint(LISTED)
         self._columns = b"".join(f',"{name}":'.encode() + b"%b" for name in names)
         self._more = len(self._columns) - 2 * len(names) - len(names)  # bytes of an object and not of its row
 
@@ -123,7 +118,7 @@ class Layout:
         for name in LISTED:
             if bytes(by_name.get(name, b"")).lstrip().startswith(b"["):
                 with contextlib.suppress(*UNREADABLE, ValueError):
-                    names = _names_decoder.decode(by_name[NAMED])
+                    names = _names_decoder.decode(by_name[_NAMED])
                     pairs = zip(names, _values_decoder.decode(by_name[name]), strict=True)
                     by_name[name] = msgspec.Raw(msgspec.json.encode(dict(pairs)))
         return list(by_name.values())
@@ -161,7 +156,7 @@ def _decoder(kind: str, names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[An
     if any(field.required and name not in names for name, field in fields.items()):
         return None
     types = typing.get_type_hints(struct, include_extras=True)
-    if issubclass(struct, DigestibleRecord) and NAMED in names:
+    if issubclass(struct, DigestibleRecord) and _NAMED in names:
         types |= {name: types[name] | list[Float] for name in LISTED}
     columns = [(fields[name].name, types[fields[name].name]) for name in names]
     named = msgspec.defstruct("Named", columns, bases=(struct,), array_like=True, kw_only=False, tag=False)

@@ -4,8 +4,8 @@ The console's start frame orders the columns of the kinds that it takes as rows.
 "names": [name]} declares a layout, and [number, seq of the first row, count, t, mono, [[value]]] are rows of it. A
 record whose fields are met for the first time, or that is long, stays an object.
 
-The mean and highest values of a digest have the names of the lowest ones: where the order has `LISTS`, they are lists
-of the values alone, in that order. A digest has 500 instead of 725 bytes then.
+The mean and highest values of a digest have the names of the lowest ones: they are lists of the values alone, in that
+order. A digest has 500 instead of 725 bytes then.
 """
 
 import json
@@ -22,33 +22,34 @@ if TYPE_CHECKING:
 
 #: Layouts of one agent, rows of one line, and characters of one row; the console takes no more.
 MOST_LAYOUTS, MOST_ROWS, LONGEST_ROW = 128, 64, 4 << 10
-#: Key of an order beside the kinds: fields that may be lists, if the record has the field with the names.
-LISTS, _NAMED, _LISTED = "lists", "low", ("mean", "high")
+#: Fields of a digest that become lists, and the one that has the names of their values.
+_LISTED, _NAMED = ("mean", "high"), "low"
 #: Combinations of fields that are remembered.
 _MOST_MET = 1024
 _ROWS = re.compile(rb"\[[0-9]+,([0-9]+),([0-9]+),")
 
 
 class Columns(object):
-    """The fields of some records of one kind in the console's order, some of them as lists; `text` names them."""
+    """The fields of some records of one kind in the console's order; `text` names them."""
 
-    def __init__(self, kind: str, names: "list[str]", lists: "list[str]") -> None:
+    def __init__(self, kind: str, names: "list[str]") -> None:
         self.text = " ".join([kind] + names)
         self._values = operator.itemgetter(*names)
-        self._lists = [names.index(name) for name in lists if name in names] if _NAMED in names else []
+        self._lists = [names.index(name) for name in _LISTED if name in names] if _NAMED in names else []
 
     def row(self, fields: "Fields") -> str:
         """The fields of a record as a JSON array. Raises ValueError and TypeError as `wire.to_json`."""
         values = self._values(fields)
         if self._lists:
-            values = list(values)
+            values, names = list(values), fields[_NAMED]
             for index in self._lists:
-                values[index] = [values[index][name] for name in fields[_NAMED]]
+                if values[index].keys() == names.keys():
+                    values[index] = [values[index][name] for name in names]
         return wire.to_json(values)
 
 
 class ColumnOrder(object):
-    """The console's order of columns: names by kind, and `LISTS`."""
+    """The console's order of columns: names by kind."""
 
     def __init__(self, names: "dict[str, list[str]]") -> None:
         self.names = names
@@ -66,7 +67,7 @@ class ColumnOrder(object):
         is_whole = len(names) == len(fields) > 1  # else it has a field that the console does not know
         if len(self._met) >= _MOST_MET:
             self._met.clear()
-        columns = self._met[key] = Columns(kind, names, self.names.get(LISTS, [])) if is_whole else None
+        columns = self._met[key] = Columns(kind, names) if is_whole else None
         return columns
 
 

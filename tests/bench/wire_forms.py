@@ -17,7 +17,7 @@ from gconsole.fleet import record_receiver
 from gconsole.fleet.agent_connection import AgentConnection
 from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.fleet.rpc import Rpc
-from gconsole.records.rows import row_order
+from gconsole.records.rows import column_order
 from gconsole_remote.agent.outbox import Outbox
 from gconsole_remote.agent.rows import ColumnOrder
 from tests.fuzz.conversation import HELLO
@@ -95,7 +95,7 @@ def _agent(ticks: Ticks, runs: int) -> tuple[list[list[float]], list[list[bytes]
     used: list[list[float]] = [[], []]
     sent: list[list[bytes]] = [[], []]
     for _ in range(runs):
-        for form, order in enumerate((None, row_order())):
+        for form, order in enumerate((None, column_order())):
             outbox = Outbox(64 << 20, keep=False)
             turn = outbox.rewind(0, ColumnOrder(order) if order else None)
             sent[form], began = [], time.thread_time()

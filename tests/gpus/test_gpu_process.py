@@ -13,7 +13,7 @@ import pytest
 from nvml import scenarios
 from nvml.library import FUNCTIONS, Scenario, folder, load
 
-from gconsole.records.rows import row_order
+from gconsole.records.rows import column_order
 from gconsole_remote.agent import doctor, gpu_process, release, rows, sampler_thread
 from gconsole_remote.agent.digests import Order
 from gconsole_remote.agent.gpu_fork import GpuChild
@@ -453,7 +453,7 @@ def test_records_are_rows_while_the_console_takes_them_and_mean_the_same(started
     watched = started(scenarios.hgx_h100() | {"count": 1})
     watched.agent.until(lambda: watched.agent.last("gpu"), "a first sample")
     names, rows_before = set(watched.agent.last("gpu")), watched.agent.rows
-    watched.agent.order = ColumnOrder(row_order())
+    watched.agent.order = ColumnOrder(column_order())
     watched.thread.wake()
     watched.agent.until(lambda: watched.agent.rows > 1, "rows")
     of_row = watched.agent.last("gpu")

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from ...config.model import NodeConfig
 from ...config.sections import WatchConfig
-from ...records.rows import row_order
+from ...records.rows import column_order
 from ...transport import errors
 from ..wire import PROTOCOL
 from . import archive_digests
@@ -292,7 +292,7 @@ def start(
             "gpu_clock": gpu_clock,
             "jobs_only": jobs_only,
             "tick_offset_s": tick_offset_s,
-            "rows": row_order() if node.agent.wire == "rows" else None,
+            "rows": column_order() if node.agent.wire == "rows" else None,
             **watch_settings(node.watch),
         },
     }

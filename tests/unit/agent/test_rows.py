@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gconsole.config.model import NodeConfig
 from gconsole.config.sections import AgentConfig
 from gconsole.fleet.deploy import agent_payload
-from gconsole.records.rows import row_order
+from gconsole.records.rows import column_order
 from gconsole_remote.agent import requests, wire
 from gconsole_remote.agent.outbox import Outbox
 from gconsole_remote.agent.rows import LONGEST_ROW, MOST_LAYOUTS, MOST_ROWS, ColumnOrder
@@ -194,7 +194,7 @@ def test_start_frame_orders_columns_unless_records_are_to_be_readable() -> None:
     forms = [NodeConfig(name="node1", agent=AgentConfig(wire=form)) for form in ("rows", "readable")]  # type: ignore[arg-type]
     orders = [agent_payload.start(node, "c", "", 0)["config"]["rows"] for node in forms]
 
-    assert orders == [row_order(), None]
+    assert orders == [column_order(), None]
     assert orders[0]["gpu"][:4] == ["t", "mono", "period_s", "samples"]
     assert {"gpu", "rank_stat", "host", "agent_cost", "nic", "gpu_link"} <= set(orders[0])
 
