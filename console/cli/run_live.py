@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -25,8 +26,8 @@ from ..text.format import clock_time_ms
 from ..text.sanitize import Printable, join_lines, printable
 from .terminal import print_text
 
-#: Seconds. Shortest interval between two polls, at the beginning, and the longest.
-SOONEST_S, POLL_S = 0.01, 0.1
+#: Seconds between two evaluations of a condition: while records arrive; while none does, at the beginning, and at most.
+LEAST_S, SOONEST_S, POLL_S = 0.005, 0.01, 0.1
 #: Seconds between SIGTERM and SIGKILL for pending stops.
 STOP_GRACE_S = 10.0
 
@@ -40,14 +41,22 @@ class LiveFleet(msgspec.Struct, frozen=True):
     fleet: Fleet
 
     async def until(self, condition: Callable[[], bool], deadline_s: float | None = None) -> bool:
-        """Poll until `condition()`, often at first; False after `deadline_s` seconds."""
-        began = time.monotonic()
-        while not condition():
-            waited_s = time.monotonic() - began
-            if deadline_s is not None and waited_s > deadline_s:
-                return False
-            await asyncio.sleep(min(POLL_S, max(SOONEST_S, waited_s / 50)))
-        return True
+        """Wait until `condition()`, evaluated as records arrive, and now and then; False after `deadline_s` seconds."""
+        began, arrived = time.monotonic(), asyncio.Event()
+        unsubscribe = self.hub.subscribe(lambda records: arrived.set())
+        try:
+            while not condition():
+                arrived.clear()
+                evaluated = time.monotonic()
+                if deadline_s is not None and evaluated - began > deadline_s:
+                    return False
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(POLL_S, max(SOONEST_S, (evaluated - began) / 50))):
+                        await arrived.wait()
+                await asyncio.sleep(evaluated + LEAST_S - time.monotonic())
+            return True
+        finally:
+            unsubscribe()
 
 
 async def _run_pending_stops(live: LiveFleet) -> None:
