@@ -13,13 +13,15 @@ import math
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from .asyncssh_import import asyncssh
 from .tcp_connect import Address, ReachabilityProbe, answers
 from .transport import Unacked, unacked_on
+
+if TYPE_CHECKING:
+    from .asyncssh_import import asyncssh  # lazy: 0.1 s of CPU, which no other transport needs
 
 #: Seconds. Silence after which probing starts: an agent sends at least two records a second.
 SUSPECT_AFTER_S = 1.2
