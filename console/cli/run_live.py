@@ -109,8 +109,6 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
 
 #: Seconds. Identical lines of different ranks within this window are merged; ranks are read 5 times per second.
 FOLD_S = 0.6
-#: Seconds. Time for the last lines to arrive after the job has ended.
-DRAIN_S = 2.0
 
 
 class LineFilter(msgspec.Struct, frozen=True):
@@ -201,13 +199,11 @@ async def stream(
 
 
 async def _until_over(fleet: LiveFleet, job: str, output: FoldedOutput) -> None:
-    quiet_since = time.monotonic()
+    """Write lines until the job has ended on all nodes; an agent reports that after the last line."""
 
     def is_done() -> bool:
-        nonlocal quiet_since
+        output.write_due()
         view = job_status(fleet.store, job)
-        if output.write_due() or view is None or not view.is_over:
-            quiet_since = time.monotonic()
-        return time.monotonic() - quiet_since > DRAIN_S
+        return view is not None and view.is_over
 
     await fleet.until(is_done)

@@ -98,7 +98,7 @@ class Agent(object):
             simulate_gpus=config.get("simulate_gpus", 0),
         )
         self.context.import_nvml, self.context.prepare_nvml = call.import_binding, importer.wait_compiled
-        self.followed: dict[str, Follower] = {}  # job: its output reader
+        self.followed: dict[str, Follower | None] = {}  # job: its output reader, None until it has read what there is
         self.left_off: dict[str, Follower] = {}  # job: reader of an output that is no longer followed
         self.starter = DetachedStarter()
         os.nice(10)  # before other threads start: niceness is per thread on Linux

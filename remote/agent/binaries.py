@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from ..samplers.base import Fields
     from .agent import Agent
-    from .cache import BlobWriter, Cache
+    from .blob_writer import BlobWriter
+    from .cache import Cache
 
 PY_SPY = "py-spy"
 

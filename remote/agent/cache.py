@@ -4,11 +4,15 @@ It must be 0700 and owned by the agent's user. Modules and binaries are checked 
 executed.
 """
 
-import errno
 import os
 import stat
-import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .blob_writer import BlobWriter
 
 try:
     from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore]
@@ -177,6 +181,8 @@ class Cache(object):
 
     def writer(self, digest: str) -> "BlobWriter":
         """A `BlobWriter` for the binary with that SHA-256: in the cache, or in memory if that cannot execute it."""
+        from .blob_writer import BlobWriter, memory_file  # a node that has the binaries needs no writer
+
         if self.root is None or self.noexec:
             return BlobWriter(self, digest, memory_file("gconsole-" + digest[:8]), None)
         draft, path = self._create_draft()
@@ -223,7 +229,7 @@ class Cache(object):
             pass  # a full or read-only disk: the next start requests it again
         finally:
             if draft is not None:
-                _unlink(draft)
+                unlink(draft)
 
     def _create_draft(self) -> "tuple[int, str]":
         """(descriptor, path) of a new file of mode 0600. Raises OSError. The module tempfile takes 0.5 MB."""
@@ -240,7 +246,7 @@ class Cache(object):
         payloads = sorted((name for name in used if name.startswith(_PAYLOAD)), key=lambda name: -used[name])
         abandoned = [n for n in used if n.startswith(_DRAFT) and used[n] < time.time() - _ABANDONED_S]
         for name in payloads[KEPT_PAYLOADS:] + abandoned:
-            _unlink(os.path.join(folder, name))
+            unlink(os.path.join(folder, name))
 
     def keep_in_memory(self, digest: str, fd: int) -> str:
         """Adopt the descriptor of a binary in memory; its path for as long as this process lives."""
@@ -251,50 +257,8 @@ class Cache(object):
         return "/proc/%d/fd/%d" % (os.getpid(), self._memory[digest])
 
 
-class BlobWriter(object):
-    """Writes one binary in chunks, verifies its SHA-256 and moves it into place; a damaged one is removed."""
-
-    def __init__(self, cache: "Cache", digest: str, fd: int, draft: "str | None") -> None:
-        self.cache, self.digest, self.draft = cache, digest, draft
-        self.fd: int | None = fd
-        self._hash = sha256()
-
-    def write(self, data: bytes) -> None:
-        """Append a chunk. Raises OSError."""
-        self._hash.update(data)
-        assert self.fd is not None
-        while data:
-            data = data[os.write(self.fd, data) :]
-
-    def finish(self) -> str:
-        """The path of the finished binary. Raises OSError, and UnusableCache if its SHA-256 is wrong."""
-        if self._hash.hexdigest() != self.digest:
-            raise UnusableCache("a binary arrived damaged (SHA-256 %s…)" % self._hash.hexdigest()[:12])
-        assert self.fd is not None
-        os.fchmod(self.fd, BLOB_MODE)
-        if self.draft is None:
-            fd, self.fd = self.fd, None
-            return self.cache.keep_in_memory(self.digest, fd)
-        self._close()
-        path = os.path.join(os.path.dirname(self.draft), self.digest)
-        os.rename(self.draft, path)
-        self.draft = None
-        return path
-
-    def abandon(self) -> None:
-        """Delete what was written, unless it was finished."""
-        self._close()
-        if self.draft is not None:
-            draft, self.draft = self.draft, None
-            _unlink(draft)
-
-    def _close(self) -> None:
-        if self.fd is not None:
-            fd, self.fd = self.fd, None
-            os.close(fd)
-
-
-def _unlink(path: str) -> None:
+def unlink(path: str) -> None:
+    """Remove a file, if it is still there."""
     try:
         os.unlink(path)
     except OSError:
@@ -311,6 +275,11 @@ def has_digest(content: bytes, digest: str) -> bool:
     return bool(sha256(content).hexdigest() == digest)
 
 
+def new_sha256() -> "Any":
+    """A SHA-256 of nothing yet."""
+    return sha256()
+
+
 def sha256_of(path: str) -> str:
     """Hex SHA-256 of a file's content."""
     digest = sha256()
@@ -318,19 +287,3 @@ def sha256_of(path: str) -> str:
         for piece in iter(lambda: f.read(1 << 16), b""):
             digest.update(piece)
     return str(digest.hexdigest())
-
-
-def memory_file(name: str) -> int:
-    """The descriptor of a nameless file in memory (memfd), inherited by no child unless passed on."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC)
-    import ctypes  # Python 3.6 and 3.7 lack the call; the numbers are the kernel's for these machines
-
-    number = {"x86_64": 319, "aarch64": 279}.get(os.uname().machine)
-    if number is None:
-        raise OSError(errno.ENOSYS, "no memfd on %s with Python %d.%d" % ((os.uname().machine,) + sys.version_info[:2]))
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd: int = libc.syscall(number, name.encode("ascii"), 1)
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), "memfd_create: " + os.strerror(ctypes.get_errno()))
-    return fd

@@ -4,7 +4,6 @@ It runs in the interpreter and the environment of the job, so that it finds what
 and compiles the script, and imports and executes neither: the job's folder is the last one of its path.
 """
 
-import ast
 import importlib.util
 import json
 import os
@@ -61,6 +60,8 @@ def version_of(name: str) -> "str | None":
 
 def script_problems(path: str, imports: bool) -> "list[str]":
     """Why a script cannot start: its syntax, and with `imports` modules that it imports and that are not found."""
+    import ast  # 1 ms, which the agent, for which this is text, does not need
+
     try:
         with open(path, "rb") as file:
             source = file.read(_MAX_SCRIPT + 1)
@@ -83,6 +84,8 @@ def script_problems(path: str, imports: bool) -> "list[str]":
 
 def imported_names(tree: "Any") -> "set[str]":
     """Top-level modules that a script imports unconditionally: those in `try` or `if` may be missing."""
+    import ast
+
     names: set[str] = set()
     for statement in tree.body:
         if isinstance(statement, ast.Import):

@@ -3,7 +3,7 @@
 A start has two phases, so that it is all or nothing: every node prepares (nothing runs yet), then every node begins.
 """
 
-import base64
+import binascii
 import os
 import sys
 import time
@@ -159,19 +159,24 @@ def _has_ended(pid: "int | None", watcher: "Fields | None") -> bool:
 def follow(agent: "Agent", args: "Fields") -> "Fields":
     """Send the output of a job so far, from its last `tail` lines on, and with `follow` what it writes from now on.
 
-    The reply has the seq of the last record of it.
+    The reply has the seq of the last record of it. With `follow`, the record of the job's end comes after its output.
     """
-    folder, spec = _find(agent, args["job"])
+    job, is_followed = args["job"], bool(args.get("follow"))
+    folder, spec = _find(agent, job)
     follower = Follower(folder, spec, args.get("tail"))
+    if is_followed:
+        agent.followed[job] = None  # before the state is read: an end that is noticed from now on waits
     is_over = job_dir.is_over(job_dir.state_of(folder, spec))
-    while True:
-        facts = follower.facts(whole=is_over or not args.get("follow"))
-        if not facts:
-            break
-        agent.outbox.post(facts)
-    if args.get("follow"):
-        agent.followed[args["job"]] = follower
-        agent.wake_sampler("jobs")
+    try:
+        while True:
+            facts = follower.facts(whole=is_over or not is_followed)
+            if not facts:
+                break
+            agent.outbox.post(facts)
+    finally:
+        if is_followed:
+            agent.followed[job] = follower
+            agent.wake_sampler("jobs")
     return {"last_seq": agent.outbox.last_seq}
 
 
@@ -225,7 +230,7 @@ def read_file(agent: "Agent", args: "Fields") -> "Fields":
             data = f.read(CHUNK_BYTES)
     except OSError as error:
         raise RequestError("unreadable", "%s: %s" % (args["path"], error.strerror))
-    return {"data": base64.b64encode(data).decode("ascii"), "end": len(data) < CHUNK_BYTES}
+    return {"data": binascii.b2a_base64(data, newline=False).decode("ascii"), "end": len(data) < CHUNK_BYTES}
 
 
 def _all(agent: "Agent") -> "list[tuple[JobFolder, Fields]]":

@@ -9,12 +9,15 @@ if TYPE_CHECKING:
     from typing import Iterator
 
     from ..agent.agent import Agent
+    from ..jobs.output import Follower
     from .base import Context, Fact, Fields
 
 #: Seconds between two reads of followed output.
 FOLLOWED_S = 0.2
 #: Seconds between two reads of the job folders.
 EVERY_S = 1.0
+#: Reads of the output of a job that has ended, of at most READ_BYTES of each file, in one tick.
+MOST_READS = 4
 #: Seconds since its end for which the output of a job that failed is sent to a console that comes later.
 RECENT_S = 3600
 _SPEC_FIELDS = (
@@ -24,7 +27,10 @@ _SPEC_FIELDS = (
 
 
 class JobSampler(Sampler):
-    """Records on change; a finished job is not read again."""
+    """Records on change; a finished job is not read again.
+
+    Where the output of a job is followed, the record of its end comes after all of it.
+    """
 
     name = "jobs"
     finest_s = FOLLOWED_S
@@ -33,6 +39,7 @@ class JobSampler(Sampler):
         super(JobSampler, self).__init__(context)
         self._agent = agent
         self._sent: dict[str, Fields] = {}  # job: the fields of its last record
+        self._ended: dict[str, Fields] = {}  # job: its last state, until its output has been sent
         self._due = 0.0
 
     @property
@@ -47,16 +54,29 @@ class JobSampler(Sampler):
     def tick(self, now: float) -> "Iterator[Fact]":
         """Changed `job` and `job_node` records, and the followed output."""
         if now >= self._due:
-            self._due = now + EVERY_S * 0.9
+            self._due = now + 0.9 * (FOLLOWED_S if self._agent.followed else EVERY_S)
             for fact in self._states():
                 yield fact
         for job, follower in list(self._agent.followed.items()):
-            over = self._sent.get(job) is not None and job_dir.is_over(self._sent[job])
-            facts = follower.facts(whole=over)
+            if follower is not None:
+                for fact in self._read(job, follower):
+                    yield fact
+        for job in [job for job in self._ended if job not in self._agent.followed]:
+            self._sent[job] = self._ended.pop(job)
+            yield "job_node", self._sent[job]
+
+    def _read(self, job: str, follower: "Follower") -> "Iterator[Fact]":
+        """The output since the last call; a job that has ended is no longer followed once there is none."""
+        is_over = job in self._ended or (job in self._sent and job_dir.is_over(self._sent[job]))
+        for _ in range(MOST_READS if is_over else 1):
+            facts = follower.facts(whole=is_over)
             for fact in facts:
                 yield fact
-            if over and not facts and self._agent.followed.pop(job, None) is not None:
-                self._agent.left_off[job] = follower
+            if is_over and not facts:
+                if self._agent.followed.get(job) is follower:
+                    del self._agent.followed[job]
+                    self._agent.left_off[job] = follower
+                return
 
     @staticmethod
     def _failed_recently(fields: "Fields") -> bool:
@@ -71,12 +91,14 @@ class JobSampler(Sampler):
             job = spec["job"]
             here.add(job)
             last = self._sent.get(job)
-            if last is not None and job_dir.is_over(last):
+            if job in self._ended or (last is not None and job_dir.is_over(last)):
                 continue
             fields = job_dir.state_of(folder, spec)
             if last is None:
                 yield "job", {name: spec[name] for name in _SPEC_FIELDS}
-            if fields != last:
+            if job_dir.is_over(fields) and job in self._agent.followed:
+                self._ended[job] = fields
+            elif fields != last:
                 self._sent[job] = fields
                 yield "job_node", fields
                 if last is None and self._failed_recently(fields):

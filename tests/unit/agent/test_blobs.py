@@ -19,7 +19,8 @@ import pytest
 from gconsole.fleet.deploy import binaries
 from gconsole.fleet.deploy.binaries import Binary, UnreadableBinary
 from gconsole_remote.agent.binaries import PY_SPY, BinaryStore
-from gconsole_remote.agent.cache import BlobWriter, Cache
+from gconsole_remote.agent.blob_writer import BlobWriter
+from gconsole_remote.agent.cache import Cache
 
 ARCH = os.uname().machine
 CONTENT = os.urandom(3000) + b"\0" * 50_000

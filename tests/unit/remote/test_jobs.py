@@ -269,9 +269,51 @@ def test_followed_output_starts_with_the_last_lines_per_rank_and_continues(agent
     assert texts == {0: "5", 1: "hello"}, "an unterminated last line counts as a line"
     requests.stop(agent, {"job": "j-1", "grace_s": 5.0})
     sampler = JobSampler(agent.context, agent)
-    texts = [fields["text"] for kind, fields in sampler.tick(0.0) if kind == "log"]
-    assert texts == ["unfinished"]
+    kinds = [fields["text"] if kind == "log" else kind for kind, fields in sampler.tick(0.0)]
+    assert kinds == ["job", "unfinished", "job_node"]
     assert list(sampler.tick(0.1)) == [] and agent.followed == {}
+
+
+def test_end_of_a_job_is_reported_after_its_followed_output(agent, tmp_path):
+    sampler = JobSampler(agent.context, agent)
+    begun(agent, a_spec(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.02; done; echo bye"))
+    assert [kind for kind, _ in sampler.tick(0.0)] == ["job", "job_node"]
+    requests.follow(agent, {"job": "j-1", "tail": None, "follow": True})
+    (tmp_path / "go").touch()
+    over(agent)
+    facts = list(sampler.tick(1.0))
+    assert [fields.get("text") or fields["state"] for _, fields in facts] == ["bye", "completed"]
+    assert list(sampler.tick(2.0)) == []
+
+
+def test_end_that_is_noticed_while_the_output_so_far_is_read_waits_for_the_rest(agent, tmp_path, monkeypatch):
+    sampler = JobSampler(agent.context, agent)
+    begun(agent, a_spec(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.02; done; echo bye"))
+    assert [kind for kind, _ in sampler.tick(0.0)] == ["job", "job_node"]
+    meanwhile = []
+
+    def facts(follower, whole):
+        monkeypatch.undo()
+        read = follower.facts(whole)
+        (tmp_path / "go").touch()
+        over(agent)
+        meanwhile.extend(sampler.tick(1.0))
+        return read
+
+    monkeypatch.setattr(output.Follower, "facts", facts)
+    requests.follow(agent, {"job": "j-1", "tail": None, "follow": True})
+    assert meanwhile == []
+    assert [fields.get("text") or fields["state"] for _, fields in sampler.tick(2.0)] == ["bye", "completed"]
+
+
+def test_end_of_a_job_that_is_followed_no_longer_is_reported(agent, tmp_path):
+    sampler = JobSampler(agent.context, agent)
+    begun(agent, a_spec(tmp_path, "echo bye"))
+    over(agent)
+    agent.followed["j-1"] = None  # its output so far is being read
+    assert [kind for kind, _ in sampler.tick(0.0)] == ["job"]
+    requests.watch(agent, {"job": "j-1", "tail": 5, "wanted": False})
+    assert [kind for kind, _ in sampler.tick(0.1)] == ["job_node"]
 
 
 def _written(agent, rank):
