@@ -54,7 +54,7 @@ class JobSampler(Sampler):
     def tick(self, now: float) -> "Iterator[Fact]":
         """Changed `job` and `job_node` records, and the followed output."""
         if now >= self._due:
-            self._due = now + 0.9 * (FOLLOWED_S if self._agent.followed else EVERY_S)
+            self._due = now + EVERY_S * 0.9
             for fact in self._states():
                 yield fact
         for job, follower in list(self._agent.followed.items()):
@@ -67,7 +67,7 @@ class JobSampler(Sampler):
 
     def _read(self, job: str, follower: "Follower") -> "Iterator[Fact]":
         """The output since the last call; a job that has ended is no longer followed once there is none."""
-        is_over = job in self._ended or (job in self._sent and job_dir.is_over(self._sent[job]))
+        is_over = self._has_ended(job, follower)
         for _ in range(MOST_READS if is_over else 1):
             facts = follower.facts(whole=is_over)
             for fact in facts:
@@ -77,6 +77,19 @@ class JobSampler(Sampler):
                     del self._agent.followed[job]
                     self._agent.left_off[job] = follower
                 return
+
+    def _has_ended(self, job: str, follower: "Follower") -> bool:
+        """Whether a followed job has ended; an end that is not reported yet waits for the output."""
+        last = self._ended.get(job) or self._sent.get(job)
+        if last is None:
+            return False  # `_states` reports the job first
+        if job_dir.is_over(last):
+            return True
+        fields = job_dir.state_of(follower.folder, follower.spec)
+        if not job_dir.is_over(fields):
+            return False
+        self._ended[job] = fields
+        return True
 
     @staticmethod
     def _failed_recently(fields: "Fields") -> bool:

@@ -281,7 +281,7 @@ def test_end_of_a_job_is_reported_after_its_followed_output(agent, tmp_path):
     requests.follow(agent, {"job": "j-1", "tail": None, "follow": True})
     (tmp_path / "go").touch()
     over(agent)
-    facts = list(sampler.tick(1.0))
+    facts = list(sampler.tick(0.3))
     assert [fields.get("text") or fields["state"] for _, fields in facts] == ["bye", "completed"]
     assert list(sampler.tick(2.0)) == []
 
