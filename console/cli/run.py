@@ -216,13 +216,11 @@ async def logs(
         view = await _job_named(fleet, job)
         if output is None or str(output) == "-":
             show = partial(print_text, is_document=as_json)
-            problems = await stream(fleet, view, lines, show, follow=follow)
+            is_whole = await stream(fleet, view, lines, show, follow=follow)
         else:
             with atomic_files.open_truncated(output) as file:
-                problems = await stream(fleet, view, lines, lambda text: _append(file, text), follow=follow)
-    for problem in problems:
-        print_text(printable(f"gconsole: {problem}"), err=True)
-    return EXIT_PARTIAL if problems else EXIT_OK
+                is_whole = await stream(fleet, view, lines, lambda text: _append(file, text), follow=follow)
+    return EXIT_OK if is_whole else EXIT_PARTIAL
 
 
 @run.command()

@@ -181,29 +181,55 @@ def _line_json(line: Folded) -> dict[str, object]:
 
 async def stream(
     fleet: LiveFleet, view: JobStatus, lines: LineFilter, write: Callable[[Printable | JsonText], None], *, follow: bool
-) -> list[str]:
-    """Write the output of a job, with `follow` until it ends. Returns one error text per unreadable node."""
+) -> bool:
+    """Write the output of a job, with `follow` until it ends. Returns whether it is complete; warns of what is not."""
     output = FoldedOutput(view, lines, write)
     unsubscribe = fleet.hub.subscribe(output.collect)
+    job, nodes = view.ordered.job, [line.node for line in view.lines if line.now is not None]
+    problems = [f"{line.node}: {line.why}" for line in view.lines if line.now is None]
     try:
-        nodes = [line.node for line in view.lines if line.now is not None]
-        failures = await fleet.fleet.follow_job(view.ordered.job, nodes, lines.fetched, follow)
+        agents = {node: link.agent_id for node in nodes if (link := fleet.fleet.links.get(node)) is not None}
+        failures = await fleet.fleet.follow_job(job, nodes, lines.fetched, follow)
+        problems += [f"{node}: {failure.text}" for node, failure in failures.items()]
+        for problem in problems:
+            _warn(problem)
         output.write_earlier()
-        if follow:
-            await _until_over(fleet, view.ordered.job, output)
+        is_whole = not follow or await _until_over(fleet, job, output, agents)
         output.write_due(everything=True)
     finally:
         unsubscribe()
-    missing = [f"{line.node}: {line.why}" for line in view.lines if line.now is None]
-    return missing + [f"{node}: {failure.text}" for node, failure in failures.items()]
+    return is_whole and not problems
 
 
-async def _until_over(fleet: LiveFleet, job: str, output: FoldedOutput) -> None:
-    """Write lines until the job has ended on all nodes; an agent reports that after the last line."""
+def _warn(problem: str) -> None:
+    print_text(printable(f"gconsole: {problem}"), err=True)
+
+
+async def _until_over(fleet: LiveFleet, job: str, output: FoldedOutput, agents: dict[str, str]) -> bool:
+    """Write lines until the job has ended on all nodes; an agent reports that after the last line.
+
+    `agents`: the agent of each node. One that is started again follows from then on; returns whether there was none.
+    """
+    again: list[asyncio.Task[None]] = []
 
     def is_done() -> bool:
         output.write_due()
+        for node, agent in agents.items():
+            link = fleet.fleet.links.get(node)
+            if link is not None and link.state == "ok" and link.agent_id != agent:
+                agents[node] = link.agent_id
+                again.append(asyncio.create_task(_follow_again(fleet, job, node)))
         view = job_status(fleet.store, job)
         return view is not None and view.is_over
 
     await fleet.until(is_done)
+    await asyncio.gather(*again)
+    return not again
+
+
+async def _follow_again(fleet: LiveFleet, job: str, node: str) -> None:
+    failures = await fleet.fleet.follow_job(job, [node], 0, follow=True)
+    _warn(f"{node}: its agent was started again; lines that the job wrote there meanwhile are missing here."
+          f" All lines: gconsole run logs TARGET {job}")  # fmt: skip
+    for failure in failures.values():
+        _warn(f"{node}: {failure.text}")

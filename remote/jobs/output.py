@@ -62,7 +62,7 @@ def tail_offset(path: str, lines: int) -> int:
         start = data.rfind(b"\n", 0, start)
         if start < 0:
             return begin
-    return begin + start + 1
+    return begin + min(start + 1, len(data))
 
 
 def last_outputs(folder: "JobFolder", spec: "Fields", process: "Fields") -> "Iterator[Fact]":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import fork_server
 from program import GCONSOLE, gconsole, run_program
-from rig import Rig
+from rig import Node, Rig
 from run_command import PLAIN, list_jobs, processes_of, run, start_job, until
 
 #: Occupies the port.
@@ -186,6 +186,39 @@ def test_job_output_of_a_cut_node_is_delivered_after_reconnecting(rig: Rig, tmp_
     assert remaining.count("bye") == 2 or "[0-1] bye" in remaining, remaining
     assert run("wait", hosts, job, "--timeout", "60s").status == 0
     assert state_of(hosts, job) == "completed"
+
+
+def test_follow_goes_on_with_the_next_agent_and_says_that_lines_are_missing(rig: Rig, tmp_path: Path, script) -> None:
+    hosts = hosts_of_two(rig, tmp_path)
+    job = start_job(hosts, *job_options(script("plain.py", PLAIN)), "--", "python3", "plain.py", "go-again")
+    node, others = rig.nodes[1], agent_pids(rig.nodes[1])
+    argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
+    following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output = ""
+    while not all(f"rank {rank} of 2" in output for rank in (0, 1)):
+        line = following.stdout.readline()
+        assert line, following.communicate()[1]
+        output += line
+    ended = agent_pids(node) - others
+    assert ended
+    node.output(["kill", "-9", *ended])
+    until(lambda: agent_pids(node) - others - ended)
+    warning = following.stderr.readline()
+    while "again" not in warning:
+        warning = following.stderr.readline()
+        assert warning
+    for each in rig.nodes[:2]:
+        (each.folder / "go-again").touch()
+    remaining, errors = following.communicate(timeout=90)
+    assert "node2: its agent was started again; lines that the job wrote there meanwhile are missing here." in warning
+    assert remaining.count("bye") == 2 or "[0-1] bye" in remaining, remaining
+    assert "of 2" not in remaining
+    assert following.returncode == 3, errors
+
+
+def agent_pids(node: Node) -> set[str]:
+    """Agents on a node, and processes that they have forked."""
+    return {line.split()[0] for line in node.ps().splitlines() if "import sys,zlib" in line}
 
 
 def test_stop_with_wait_option_waits_for_a_disconnected_node(rig: Rig, tmp_path: Path, script) -> None:

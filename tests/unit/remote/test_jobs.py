@@ -321,6 +321,14 @@ def _written(agent, rank):
     return path.read_text() if path.exists() else ""
 
 
+@pytest.mark.parametrize(("text", "lines", "expected"), [
+    ("a\nb\n", 0, 4), ("a\nb", 0, 3), ("", 0, 0), ("a\nb\n", 1, 2), ("a\nb", 1, 2), ("a\nb", 9, 0),
+])  # fmt: skip
+def test_offset_of_the_last_lines_of_a_file(tmp_path, text, lines, expected):
+    (tmp_path / "output.log").write_text(text)
+    assert output.tail_offset(str(tmp_path / "output.log"), lines) == expected
+
+
 def test_long_unterminated_line_is_emitted_before_its_end(tmp_path):
     path = tmp_path / "output.log"
     path.write_bytes(b"x" * (output.MAX_LINE_BYTES + 10))
