@@ -204,7 +204,7 @@ async def logs(
 ) -> int:  # fmt: skip
     """Print the output of all ranks in the order written: `[0-63] loss 2.31`, `[5 stderr] UserWarning: …`.
 
-    Exit codes: 0 complete, 3 some nodes could not be read.
+    Exit codes: 0 complete, 3 lines of some nodes are missing.
     """
     from .run_live import LineFilter
 

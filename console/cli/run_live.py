@@ -188,7 +188,7 @@ async def stream(
     job, nodes = view.ordered.job, [line.node for line in view.lines if line.now is not None]
     problems = [f"{line.node}: {line.why}" for line in view.lines if line.now is None]
     try:
-        agents = {node: link.agent_id for node in nodes if (link := fleet.fleet.links.get(node)) is not None}
+        agents = {node: _agent(fleet, node) for node in nodes}
         failures = await fleet.fleet.follow_job(job, nodes, lines.fetched, follow)
         problems += [f"{node}: {failure.text}" for node, failure in failures.items()]
         for problem in problems:
@@ -206,18 +206,19 @@ def _warn(problem: str) -> None:
 
 
 async def _until_over(fleet: LiveFleet, job: str, output: FoldedOutput, agents: dict[str, str]) -> bool:
-    """Write lines until the job has ended on all nodes; an agent reports that after the last line.
+    """Write lines until the job has ended on all nodes, which each agent reports after its last line.
 
-    `agents`: the agent of each node. One that is started again follows from then on; returns whether there was none.
+    `agents`: the agent that follows on each node. Where another one takes its place, that one follows from then on.
+    Returns whether all of them stayed, so that no line is missing.
     """
     again: list[asyncio.Task[None]] = []
 
     def is_done() -> bool:
         output.write_due()
         for node, agent in agents.items():
-            link = fleet.fleet.links.get(node)
-            if link is not None and link.state == "ok" and link.agent_id != agent:
-                agents[node] = link.agent_id
+            now = _agent(fleet, node)
+            if now not in ("", agent):
+                agents[node] = now
                 again.append(asyncio.create_task(_follow_again(fleet, job, node)))
         view = job_status(fleet.store, job)
         return view is not None and view.is_over
@@ -225,6 +226,11 @@ async def _until_over(fleet: LiveFleet, job: str, output: FoldedOutput, agents: 
     await fleet.until(is_done)
     await asyncio.gather(*again)
     return not again
+
+
+def _agent(fleet: LiveFleet, node: str) -> str:
+    link = fleet.fleet.links.get(node)
+    return link.connected_agent if link is not None else ""
 
 
 async def _follow_again(fleet: LiveFleet, job: str, node: str) -> None:

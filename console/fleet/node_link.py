@@ -136,6 +136,12 @@ class NodeLink:
         return self._receiver.agent
 
     @property
+    def connected_agent(self) -> str:
+        """The agent of this connection, by its hello; empty without one. A gateway may send records of others."""
+        hello = self._connection.hello if self._connection is not None else None
+        return hello.agent if hello is not None else ""
+
+    @property
     def last_seq(self) -> int:
         """Sequence number of the last record of this agent that was received or is known lost."""
         return self._receiver.last_seq

@@ -122,6 +122,7 @@ class Follower(object):
         self.folder, self.spec = folder, spec
         self._readers: dict[str, LineReader] = {}
         self._times = WriteTimesReader(folder.path)
+        self._ends: dict[str, int] | None = None  # path: bytes of its file when the job had ended
         self._add(tail)
 
     def catch_up(self, tail: int) -> None:
@@ -152,10 +153,30 @@ class Follower(object):
                 }))  # fmt: skip
         return facts
 
+    def has_reached_end(self) -> bool:
+        """Whether all was read that the files held at the first call, which is made once the job has ended.
+
+        A process that outlives the job may write to them for ever.
+        """
+        if self._ends is None:
+            self._ends = {reader.path: _size(reader.path) for reader in self._readers.values()}
+        ends = self._ends
+        return all(
+            reader.offset >= min(ends.get(reader.path, 0), _size(reader.path)) for reader in self._readers.values()
+        )
+
     def _add(self, tail: "int | None") -> None:
         for path, rank in outputs(self.folder, self.spec):
             if path not in self._readers:
                 self._readers[path] = LineReader(path, rank, tail_offset(path, tail) if tail is not None else 0)
+
+
+def _size(path: str) -> int:
+    """Bytes of a file; 0 if it was removed."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def _pieces(data: bytes) -> "Iterator[tuple[int, bytes]]":

@@ -166,8 +166,8 @@ def follow(agent: "Agent", args: "Fields") -> "Fields":
     follower = Follower(folder, spec, args.get("tail"))
     if is_followed:
         agent.followed[job] = None  # before the state is read: an end that is noticed from now on waits
-    is_over = job_dir.is_over(job_dir.state_of(folder, spec))
     try:
+        is_over = job_dir.is_over(job_dir.state_of(folder, spec))
         while True:
             facts = follower.facts(whole=is_over or not is_followed)
             if not facts:

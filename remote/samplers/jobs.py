@@ -66,13 +66,13 @@ class JobSampler(Sampler):
             yield "job_node", self._sent[job]
 
     def _read(self, job: str, follower: "Follower") -> "Iterator[Fact]":
-        """The output since the last call; a job that has ended is no longer followed once there is none."""
+        """The output since the last call; a job that has ended is followed until its output has been read."""
         is_over = self._has_ended(job, follower)
         for _ in range(MOST_READS if is_over else 1):
             facts = follower.facts(whole=is_over)
             for fact in facts:
                 yield fact
-            if is_over and not facts:
+            if is_over and (not facts or follower.has_reached_end()):
                 if self._agent.followed.get(job) is follower:
                     del self._agent.followed[job]
                     self._agent.left_off[job] = follower

@@ -167,13 +167,7 @@ def test_pending_stop_is_executed_when_a_cut_node_reconnects(rig: Rig, tmp_path:
 def test_job_output_of_a_cut_node_is_delivered_after_reconnecting(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
     job = start_job(hosts, *job_options(script("plain.py", PLAIN)), "--", "python3", "plain.py", "go-on-cut")
-    argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
-    following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    output = ""
-    while not all(f"rank {rank} of 2" in output for rank in (0, 1)):
-        line = following.stdout.readline()
-        assert line, following.communicate()[1]
-        output += line
+    following = follow_both_ranks(hosts, job)
     rig.nodes[1].down()
     try:
         for node in rig.nodes[:2]:
@@ -192,13 +186,7 @@ def test_follow_goes_on_with_the_next_agent_and_says_that_lines_are_missing(rig:
     hosts = hosts_of_two(rig, tmp_path)
     job = start_job(hosts, *job_options(script("plain.py", PLAIN)), "--", "python3", "plain.py", "go-again")
     node, others = rig.nodes[1], agent_pids(rig.nodes[1])
-    argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
-    following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    output = ""
-    while not all(f"rank {rank} of 2" in output for rank in (0, 1)):
-        line = following.stdout.readline()
-        assert line, following.communicate()[1]
-        output += line
+    following = follow_both_ranks(hosts, job)
     ended = agent_pids(node) - others
     assert ended
     node.output(["sh", "-c", f"kill -9 {' '.join(ended)}; true"])  # the process for the next job ends with its agent
@@ -214,6 +202,18 @@ def test_follow_goes_on_with_the_next_agent_and_says_that_lines_are_missing(rig:
     assert remaining.count("bye") == 2 or "[0-1] bye" in remaining, remaining
     assert "of 2" not in remaining
     assert following.returncode == 3, errors
+
+
+def follow_both_ranks(hosts: Path, job: str) -> fork_server.Popen:
+    """A command that follows the output of a job, and has printed the first line of its two ranks."""
+    argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
+    following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output = ""
+    while not all(f"rank {rank} of 2" in output for rank in (0, 1)):
+        line = following.stdout.readline()
+        assert line, following.communicate()[1]
+        output += line
+    return following
 
 
 def agent_pids(node: Node) -> set[str]:

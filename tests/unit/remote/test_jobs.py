@@ -316,6 +316,28 @@ def test_end_of_a_job_that_is_followed_no_longer_is_reported(agent, tmp_path):
     assert [kind for kind, _ in sampler.tick(0.1)] == ["job_node"]
 
 
+def test_end_is_reported_although_a_process_that_outlives_the_job_writes_for_ever(agent, tmp_path, monkeypatch):
+    sampler = JobSampler(agent.context, agent)
+    begun(agent, a_spec(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.02; done; echo bye"))
+    list(sampler.tick(0.0))
+    requests.follow(agent, {"job": "j-1", "tail": None, "follow": True})
+    (tmp_path / "go").touch()
+    over(agent)
+    path = Path(agent.place.root, "jobs", "j-1.0", "ranks", "env", "attempt_0", "0", "output.log")
+    read = output.LineReader.read
+
+    def read_and_write(reader, whole):
+        data = read(reader, whole)
+        with path.open("a") as file:
+            file.write("more\n")
+        return data
+
+    monkeypatch.setattr(output.LineReader, "read", read_and_write)
+    facts = [fact for second in range(1, 4) for fact in sampler.tick(float(second))]
+    assert [fields["state"] for kind, fields in facts if kind == "job_node"] == ["completed"]
+    assert agent.followed == {}
+
+
 def _written(agent, rank):
     path = Path(agent.place.root, "jobs", "j-1.0", "ranks", "env", "attempt_0", str(rank), "output.log")
     return path.read_text() if path.exists() else ""
