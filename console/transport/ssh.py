@@ -319,7 +319,8 @@ def explain(error: Exception, resolved: ResolvedHost, client: _Client, identitie
             f"connection refused by {where}", "check that sshd is running there and that the port is right"
         )
     if isinstance(error, TimeoutError) or "timeout" in str(error).lower():
-        return errors.Timeout(f"no response from {where} ({error or 'connect'})", f"ssh -v {name}")
+        reason = f" ({error})" if str(error) else ""  # that of a time limit has no text
+        return errors.Timeout(f"no response from {where}{reason}", f"ssh -v {name}")
     if isinstance(error, asyncssh.KeyExchangeFailed) and check.known.is_known(check.host, "", resolved.port):
         expected = ", ".join(check.known.fingerprints(check.host, "", resolved.port))
         return check.changed(expected, "of another type", resolved.port)

@@ -162,6 +162,7 @@ async def test_failed_login_distinguishes_a_closed_port_from_a_silent_server(
     silent = server.getsockname()
     found = [await _failure_at(host, port, tmp_path) for host, port in (closed, silent)]
     assert [(one.name, one.was_away) for one in found] == [("refused", True), ("timeout", False)]
+    assert found[1].text == "no response from {}:{}".format(*silent)
 
 
 async def _failure_at(host: str, port: int, folder: Path) -> FleetError:
