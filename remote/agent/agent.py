@@ -29,7 +29,8 @@ from .commands import DetachedStarter
 from .gpu_process import GpuProcess
 from .outbox import Outbox
 from .rows import ColumnOrder
-from .sampler_thread import SamplerThread, grid_origin
+from .sampler_run import SamplerRun
+from .sampler_thread import SamplerThread, SharedThread, grid_origin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Agent(object):
         self.epoch = grid_origin(config.get("tick_offset_s", 0.0), time.time(), time.monotonic())
         self.digests: Order | None = None  # what comes as digests; None: every sample is sent
         self.missing: list[Fields] = []
-        self.threads: list[SamplerThread] = []
+        self.runs: list[SamplerRun] = []
         self.unreported = 0  # failures that could not be logged, without memory, since the last `agent_cost` record
         self.snapshot_period_ms = config.get("snapshot_period_ms", 0)  # between reads of the clocks; 0: none
         self.clocks: ProbeService | None = None  # created by the first request for probes
@@ -86,8 +87,9 @@ class Agent(object):
         self._label = start.get("label", "")
         self._sink: Any = None
         self._sampling = False
-        self._started: list[SamplerThread] = []
-        self._traffic: SamplerThread | None = None  # None: nothing was ordered
+        self._started: list[SamplerRun] = []
+        self._traffic: SamplerRun | None = None  # None: nothing was ordered
+        self._shared = SharedThread(self)  # ticks the samplers whose ticks are short
         self._lock = threading.Lock()
         self._importer = importer
         self._gpu_child = gpu_child
@@ -191,11 +193,11 @@ class Agent(object):
         if ranks and self._sampling and self._traffic is None:
             from ..samplers.traffic import TrafficSampler  # most agents are sent no such order
 
-            self._traffic = SamplerThread(TrafficSampler(self.context), self)
-            self._started.append(self._traffic)
+            self._traffic = SamplerRun(TrafficSampler(self.context), self)
             with self._lock:
-                self.threads = self.threads + [self._traffic]
-            self._traffic.start()
+                self.runs = self.runs + [self._traffic]
+            SamplerThread(self._traffic, self.share).start()
+            self._started.append(self._traffic)
 
     def describe(self) -> "Fields":
         """Identity of a lingering agent, sent on its socket."""
@@ -213,6 +215,7 @@ class Agent(object):
         """Send what the outbox has for this connection, until it ends or a newer one has its turn."""
         while self._sink is sink:
             try:
+                self._relieve()
                 data = self.outbox.next_bytes(turn, 1.0, GATHER_S)
             except Exception:  # noqa: BLE001 - without memory; nothing was taken
                 time.sleep(PAUSE_S)
@@ -344,24 +347,37 @@ class Agent(object):
         fields = node_fields(self)
         self.context.boot_id = fields["boot_id"]
         self.outbox.post([("node", fields)])
-        threads = [SamplerThread(sampler, self) for sampler in samplers]
+        runs = [SamplerRun(sampler, self) for sampler in samplers]
         with self._lock:
-            self.threads = threads + self.threads  # that of traffic may have been ordered before
-        first, others = threads[0], threads[1:]
-        first.start()
-        if others and not self._is_for_jobs:
-            first.ready.wait(1.0)  # the first `host` record has the count of unreadable processes
-        for thread in others:
-            thread.start()
-        cost = SamplerThread(CostSampler(self.context, self), self)
-        cost.start()
-        self._started += threads + [cost]
+            self.runs = runs + self.runs  # that of traffic may have been ordered before
+        self._shared.start()
+        cost = SamplerRun(CostSampler(self.context, self), self)
+        for run in runs + [cost]:
+            SamplerThread(run, self.share).start()
+            if run is runs[0] and not self._is_for_jobs:
+                run.ready.wait(1.0)  # the first `host` record has the count of unreadable processes
+            self._started.append(run)
+
+    def share(self, run: "SamplerRun") -> None:
+        """Tick this sampler on the thread that several share."""
+        with self._lock:
+            self._shared.take_over(run)
+
+    def _relieve(self) -> None:
+        """Let no sampler wait long for another one: checked by threads that run anyway, as each costs a wake-up."""
+        now = time.monotonic()
+        if self._shared.is_late(now):
+            try:
+                with self._lock:
+                    self._shared = self._shared.relieved(now)
+            except (RuntimeError, MemoryError):
+                pass  # no thread can be created now; tried again at the next check
 
     def wake_sampler(self, name: str) -> None:
         """Have the samplers of that name, one or none, tick now."""
-        for thread in self.threads:
-            if thread.sampler.name == name:
-                thread.wake()
+        for run in self.runs:
+            if run.sampler.name == name:
+                run.wake()
 
     def miss(self, name: str, text: str, try_: str) -> None:
         """Add or replace a missing capability; the `node` record is sent again if it was already sent."""
@@ -376,7 +392,7 @@ class Agent(object):
 
     def _set_missing(self, missing: "list[Fields]") -> None:
         self.missing = missing
-        if self.threads:
+        if self.runs:
             self.outbox.post([("node", node_fields(self))])
 
     def log(self, severity: str, text: str, try_: str = "") -> None:
@@ -416,7 +432,8 @@ class Agent(object):
                 sink = self._sink
                 if sink is not None and self._silent_s() > self.config.get("orphan_s", 15):
                     self._break(sink)  # its reader hangs, or has died: the console would get no answers
-                dead = [thread for thread in self._started if not thread.is_alive()]
+                self._relieve()
+                dead = [run for run in self._started if run.is_dead()]
                 if dead:
                     self._fail("the thread of sampler %s has died" % dead[0].sampler.name)
             except Exception:  # noqa: BLE001 - without memory, even a wait fails

@@ -22,14 +22,19 @@ from ..samplers.gpu import GpuSampler
 from ..samplers.topology import TopologySampler
 from . import rows, wire
 from .gpu_fork import RANK_FIELDS
+from .sampler_run import SamplerRun
 from .sampler_thread import SamplerThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Iterable
+    from typing import Any, BinaryIO, Callable, Iterable
 
     from ..samplers.base import Context, Fact, Fields
     from .digests import Order
+
+#: Seconds between two looks at what hangs, and from the slot of the samplers to the look: then their ticks are over,
+#: and the processor is still awake.
+CHECK_S, AFTER_S = 1.0, 0.005
 
 
 class _Ranks(object):
@@ -57,12 +62,23 @@ class _Child(object):
         self.outbox = self
         self.digests: "Order | None" = None
         self.order: "rows.ColumnOrder | None" = None  # of columns, for records that are rows
+        self.status: "Callable[[], Fields] | None" = None  # makes the message of `send_status`
+        self.has_sent_status = False  # since the last check of what hangs
         self._output = output
         self._lock = threading.Lock()
 
     def send(self, message: "Fields") -> None:
         """Write one message; the child ends when the agent has."""
         self._write(json.dumps(message))
+
+    def send_status(self) -> None:
+        """Write the message of this process, which else comes with records: one write wakes the agent once."""
+        self._write(self._status_line())
+
+    def _status_line(self) -> str:
+        assert self.status is not None
+        self.has_sent_status = True
+        return json.dumps(self.status())
 
     def _write(self, line: str) -> None:
         data = line.encode("ascii") + b"\n"
@@ -77,7 +93,8 @@ class _Child(object):
         """Send the records of one instant."""
         parts = [part for fact in facts for part in self._encoded(*fact)]
         if parts:
-            self._write("\t".join([""] + parts + [""]))
+            line = "\t".join([""] + parts + [""])
+            self._write(line if self.status is None or self.has_sent_status else line + "\n" + self._status_line())
 
     def _encoded(self, kind: str, fields: "Fields") -> "tuple[str, str]":
         try:
@@ -119,19 +136,20 @@ def run(context: "Context", from_agent: int, output: int) -> None:
             gc.freeze()
         child = _Child(context, output, json.loads(start.decode("ascii"))["epoch"])
         context.shared = {}
-        threads = [SamplerThread(GpuSampler(context), child)]
-        threads.append(SamplerThread(TopologySampler(context, of=("gpu",)), child))
-        calls = HungCalls()
-        statm = os.open("/proc/self/statm", os.O_RDONLY)
+        runs = [SamplerRun(GpuSampler(context), child), SamplerRun(TopologySampler(context, of=("gpu",)), child)]
         receiver = Thread(target=_receive_settings, args=(context, lines, child))
         receiver.start()
-        threads[0].start()
-        while not threads[0].ready.wait(1.0):
-            child.send(_status(context, threads, calls, statm))
-        threads[1].start()
+        status = child.status = _Status(context, runs)
+        SamplerThread(runs[0]).start()
+        while not runs[0].ready.wait(CHECK_S):
+            status.check(time.monotonic())
+            child.send_status()
+        SamplerThread(runs[1]).start()
         while True:
-            child.send(_status(context, threads, calls, statm))
-            time.sleep(1.0 - (time.monotonic() - child.epoch) % 1.0)
+            if status.check(time.monotonic()) or not child.has_sent_status:
+                child.send_status()
+            child.has_sent_status = False
+            time.sleep(CHECK_S + AFTER_S - (time.monotonic() - child.epoch) % CHECK_S)
     except BaseException:  # noqa: BLE001 - this process must not return into the agent's code
         os.write(output, (json.dumps({"crash": _traceback(-20)}) + "\n").encode("utf-8"))
     finally:
@@ -186,17 +204,30 @@ def _order(fields: "Fields | None") -> "Order | None":
     return Order(fields)
 
 
-def _status(context: "Context", threads: "list[SamplerThread]", calls: "HungCalls", statm: int) -> "Fields":
-    """Cost of the child, and its call that hangs. `statm`: the open file of /proc."""
-    now = time.monotonic()
-    rss = int(os.pread(statm, 256, 0).split()[1]) * resource.getpagesize()
-    hung = calls.check(threads, now, 1.0)
-    call, hung_s = None, 0.0
-    if hung:
-        thread, hung_s = max(hung, key=lambda entry: entry[1])
-        call = _call_of(sys._current_frames().get(thread.ident or 0))
-    return {"cpu_s": time.process_time(), "rss_bytes": rss, "call": call, "hung_s": round(hung_s, 1),
-            "xids": context.shared.get("xids", False), "gpu_faults": context.shared.get("gpu_faults")}  # fmt: skip
+class _Status(object):
+    """Cost of the child, and its call that hangs; called, the message."""
+
+    def __init__(self, context: "Context", runs: "list[SamplerRun]") -> None:
+        self._context, self._runs, self._calls = context, runs, HungCalls()
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY)
+        self._hung: "tuple[str | None, float]" = (None, 0.0)
+
+    def check(self, now: float) -> bool:
+        """Look for a call that hangs, every CHECK_S; whether one does, or did until now."""
+        before, hung = self._hung, self._calls.check(self._runs, now, CHECK_S)
+        self._hung = (None, 0.0)
+        if hung:
+            run, hung_s = max(hung, key=lambda entry: entry[1])
+            thread = run.runner.ident if run.runner is not None else None
+            self._hung = (_call_of(sys._current_frames().get(thread or 0)), round(hung_s, 1))
+        return self._hung != before
+
+    def __call__(self) -> "Fields":
+        rss = int(os.pread(self._statm, 256, 0).split()[1]) * resource.getpagesize()
+        call, hung_s = self._hung
+        return {"cpu_s": time.process_time(), "rss_bytes": rss, "call": call, "hung_s": hung_s,
+                "xids": self._context.shared.get("xids", False),
+                "gpu_faults": self._context.shared.get("gpu_faults")}  # fmt: skip
 
 
 def _call_of(frame: "Any") -> "str | None":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Mapping
 
     from ..proc.procfs import ProcFs
-    from ..samplers.processes import RankRef
+    from ..samplers.process_snapshot import RankRef
     from .flight_recorder import FlightRecorderDump
     from .nccl_log import LogTail
     from .sockets import ListeningSocket

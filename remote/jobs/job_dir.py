@@ -76,8 +76,13 @@ def create(root: str, job: str, index: int) -> "JobFolder":
 
 
 def folders(root: "str | None", identity: "list[Any]") -> "list[tuple[JobFolder, Fields]]":
-    """(folder, spec) of every job of this node; nodes may share a cache, so jobs are matched by `identity`."""
-    return [(folder, spec) for folder, spec in all_folders(root) if spec.get("identity") == identity]
+    """(folder, spec) of every job of this node in a cache."""
+    return of_node(all_folders(root), identity)
+
+
+def of_node(entries: "list[tuple[JobFolder, Fields]]", identity: "list[Any]") -> "list[tuple[JobFolder, Fields]]":
+    """Those of this node; nodes may share a cache, so jobs are matched by `identity`."""
+    return [(folder, spec) for folder, spec in entries if spec.get("identity") == identity]
 
 
 def all_folders(root: "str | None") -> "list[tuple[JobFolder, Fields]]":

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterable
 
     from ..proc.procfs import Stat
-    from ..samplers.processes import RankRef
+    from ..samplers.process_snapshot import RankRef
     from .call import NvmlDevice
 
 REFRESH_S = 2.0

@@ -33,12 +33,13 @@ class ProcessGone(Exception):
 class ActivityTracker(object):
     """Samples one process and keeps the previous values."""
 
-    __slots__ = ("_cpu_ticks", "_sampled", "_switches", "pid", "start_ticks")
+    __slots__ = ("_cpu_ticks", "_switches", "pid", "sampled", "start_ticks", "waits")
 
     def __init__(self, pid: int, start_ticks: int) -> None:
         self.pid = pid
         self.start_ticks = start_ticks
-        self._sampled: float | None = None
+        self.sampled: float | None = None  # time.monotonic() of the last sample
+        self.waits: int | None = None  # voluntary context switches of the main thread until then
         self._cpu_ticks = 0
         self._switches: int | None = None
 
@@ -49,18 +50,19 @@ class ActivityTracker(object):
         """
         try:
             stat = procfs.stat(self.pid)
-            switches = procfs.status(self.pid).switches
+            status = procfs.status(self.pid)
         except GONE:
             raise ProcessGone()
         if stat.start_ticks != self.start_ticks:
             raise ProcessGone()
-        now = time.monotonic()
-        elapsed = now - self._sampled if self._sampled is not None else 0.0
+        now, switches = time.monotonic(), status.switches
+        elapsed = now - self.sampled if self.sampled is not None else 0.0
         worked = stat.cpu_ticks - self._cpu_ticks if elapsed else None
         switched = None
         if elapsed and switches is not None and self._switches is not None:
             switched = switches - self._switches
-        self._sampled, self._cpu_ticks, self._switches = now, stat.cpu_ticks, switches
+        self.sampled, self.waits = now, status.waits
+        self._cpu_ticks, self._switches = stat.cpu_ticks, switches
         figures = {
             "pid": self.pid,
             "start_ticks": self.start_ticks,

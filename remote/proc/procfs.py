@@ -144,11 +144,6 @@ class ProcFs(object):
         """The parsed `status` of a process."""
         return Status(self.read_at_once(pid, "status"))
 
-    def waits(self, pid: "int | str") -> "int | None":
-        """`Status.waits` of a process, alone."""
-        words = _line(self.read_at_once(pid, "status"), b"\nvoluntary_ctxt_switches:")
-        return int(words[0]) if words else None
-
     def link(self, pid: "int | str", name: str) -> str:
         """The target of a link of a process."""
         return os.readlink(self.path(pid, name))

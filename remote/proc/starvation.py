@@ -53,28 +53,28 @@ class Lateness(object):
 
 
 class HungCalls(object):
-    """Which sampler threads hang, checked periodically; time in which they got no CPU does not count."""
+    """Which samplers hang, checked periodically; time in which they got no CPU does not count."""
 
     def __init__(self) -> None:
         self._lateness = Lateness()
         self._starved: "dict[Any, StarvedTime]" = {}
 
-    def check(self, threads: "Iterable[Any]", now: float, every_s: float) -> "list[tuple[Any, float]]":
-        """(thread, seconds since its tick began, without those) of each that hangs. `every_s`: between two checks.
+    def check(self, runs: "Iterable[Any]", now: float, every_s: float) -> "list[tuple[Any, float]]":
+        """(run, seconds since its tick began, without those) of each that hangs. `every_s`: between two checks.
 
-        Threads have `began`, `task` and `hung_limit_s`, as SamplerThread.
+        Runs have `began`, `task` and `hung_limit_s`, as SamplerRun.
         """
         late_s = self._lateness.check(now, every_s)
         hung = []
-        for thread in threads:
-            began = thread.began
+        for run in runs:
+            began = run.began
             if began is None or now - began < SHORT_S:
-                self._starved.pop(thread, None)
+                self._starved.pop(run, None)
                 continue
-            starved = self._starved.get(thread)
+            starved = self._starved.get(run)
             if starved is None or starved.began != began:
-                starved = self._starved[thread] = StarvedTime(thread.task, began)
+                starved = self._starved[run] = StarvedTime(run.task, began)
             seconds = now - began - starved.seconds(now, late_s)
-            if seconds > thread.hung_limit_s:
-                hung.append((thread, seconds))
+            if seconds > run.hung_limit_s:
+                hung.append((run, seconds))
         return hung

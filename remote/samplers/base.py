@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     #: (pid, start time in clock ticks after boot): the identity of a process.
     ProcessKey = tuple[int, int]
 
+#: A tick that takes longer than this many intervals, and at least this many seconds, is hung.
+HUNG_INTERVALS, HUNG_S = 3, 5.0
+
 
 class Unavailable(Exception):
     """The source does not exist on this node, or may not be read; `try_` is the remedy.
@@ -55,12 +58,17 @@ class Context(object):
 class Sampler(object):
     """One source. `start` may raise Unavailable; `tick` yields (kind, fields) of the records of this instant.
 
-    Both run on the sampler's own thread, so a tick that hangs blocks no other sampler. `now` is time.monotonic(), s.
+    `start` and the first tick run on a thread of the sampler's own, later ticks on one that it shares with others
+    unless it `waits`; one that hangs blocks no other sampler (see agent/sampler_thread.py). `now` is time.monotonic(),
+    s.
     """
 
     name = ""
+    waits = False  # its ticks wait, for another program or an instant, or are long
+    offset_s = 0.0  # from the slot of the others to its own: ticks at one instant wait for the interpreter's lock
     finest_s = 1.0  # lower limit of the interval, whatever the configured one
     retry_most_s = 60.0  # longest pause before another attempt to start
+    hung_s: "float | None" = None  # seconds after which a start or tick hangs, if not HUNG_INTERVALS
 
     def __init__(self, context: "Context") -> None:
         self.context = context
@@ -78,7 +86,7 @@ class Sampler(object):
         return iter(())
 
     def expedite(self) -> None:
-        """Read everything in the next tick, which comes at once: see `SamplerThread.wake`."""
+        """Read everything in the next tick, which comes at once: see `SamplerRun.wake`."""
 
     def absence(self, error: "Unavailable") -> "list[Fact]":
         """(kind, fields) that report a source that does not exist."""

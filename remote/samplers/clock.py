@@ -107,6 +107,7 @@ class ServiceSampler(Sampler):
     """State of chronyd, ntpd, timesyncd or ptp4l every 60 s; finding the service scans all processes."""
 
     name = "clock_source"
+    waits = True
     finest_s = 60.0
 
     def __init__(self, context: "Context", agent: "Agent") -> None:
@@ -144,6 +145,7 @@ class GpuTimerSampler(Sampler):
     """`gpu_clock` records, one per GPU. A short-lived process reads the timers."""
 
     name = "gpu_clock"
+    waits = True
     finest_s = EVERY_S
 
     def __init__(self, context: "Context", simulated: "Any" = None) -> None:

@@ -46,8 +46,8 @@ class CostSampler(Sampler):
     def start(self) -> None:
         """Wait up to 10 s for the first tick of every sampler."""
         deadline = time.monotonic() + 10.0
-        for thread in self.agent.threads:
-            thread.ready.wait(max(0.0, deadline - time.monotonic()))
+        for run in self.agent.runs:
+            run.ready.wait(max(0.0, deadline - time.monotonic()))
         if hasattr(gc, "freeze"):  # Python 3.7
             gc.freeze()  # what is there now stays: collections need not visit it again and again
 
@@ -79,8 +79,8 @@ class CostSampler(Sampler):
 
     def _hung(self, now: float) -> "list[str]":
         """Names of the hung samplers; the start and end of each hang is logged once."""
-        calls = self._calls.check(self.agent.threads, now, self.interval_s)
-        hung = [thread.sampler.name for thread, _ in calls]
+        calls = self._calls.check(self.agent.runs, now, self.interval_s)
+        hung = [run.sampler.name for run, _ in calls]
         if self.context.shared.get("gpu_hung") and "gpu" not in hung:
             hung.append("gpu")  # in its own process
         for name in sorted(set(hung) - set(self._were_hung)):

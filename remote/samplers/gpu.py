@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
     from .base import Context, Fact, Fields
-    from .processes import RankRef
+    from .process_snapshot import RankRef
 
 #: Seconds between two reads of identity and capabilities: limits and modes may change.
 REFRESH_S = 60.0

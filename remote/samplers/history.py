@@ -47,6 +47,7 @@ class HistorySampler(Sampler):
     """One step per tick: boot, core dumps, kernel messages older than the kernel log, services, Slurm."""
 
     name = "history"
+    waits = True
 
     def __init__(self, context: "Context", agent: "Agent") -> None:
         super(HistorySampler, self).__init__(context)

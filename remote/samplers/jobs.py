@@ -99,8 +99,11 @@ class JobSampler(Sampler):
         return has_failed and ended_ns is not None and stamps.realtime_ns() - ended_ns < RECENT_S * 1e9
 
     def _states(self) -> "Iterator[Fact]":
+        folders = job_dir.all_folders(self._agent.place.root)
+        if not folders and not self._sent:
+            return  # as on most nodes
         here = set()
-        for folder, spec in job_dir.folders(self._agent.place.root, job_dir.identity_of(self.context)):
+        for folder, spec in job_dir.of_node(folders, job_dir.identity_of(self.context)):
             job = spec["job"]
             here.add(job)
             last = self._sent.get(job)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..agent.agent import Agent
     from .base import Context, Fact, Fields, ProcessKey
-    from .processes import RankRef
+    from .process_snapshot import RankRef
 
 #: Share of the agent's CPU budget for reading variables.
 SHARE = 0.5
@@ -62,6 +62,7 @@ class WatchedSampler(Sampler):
     """
 
     name = "watched"
+    waits, offset_s = True, 0.01
 
     def __init__(self, context: "Context", agent: "Agent") -> None:
         super(WatchedSampler, self).__init__(context)
@@ -71,6 +72,7 @@ class WatchedSampler(Sampler):
         self._memory = MemoryReaders(self._procfs, (read_values,))
         self._places: "PlaceTracker | None" = None  # None: places are not sampled
         self._effect = SamplingEffect()
+        self._sampled: "dict[ProcessKey, float]" = {}  # time.monotonic() after the last read of each rank's stack
         self._ended = False  # sampling made a job slower
         self._settings: "tuple[tuple[str, ...], float, float] | None" = None
         self._every_s = 10.0  # between two rounds; of `_parts` rounds the first reads variables
@@ -117,13 +119,13 @@ class WatchedSampler(Sampler):
 
     def _measure(self, ranks: "dict[ProcessKey, RankRef]", facts: "list[Fact]") -> None:
         """End sampling where it makes a job slower."""
-        sampled = {(fields["pid"], fields["start_ticks"]) for _, fields in facts if not fields["slept"]}
-        for key in ranks:
-            try:
-                waits = self._procfs.waits(key[0])
-            except (OSError, ValueError):
-                continue
-            self._effect.add(key, time.monotonic(), waits, key in sampled)
+        now = time.monotonic()
+        self._sampled = {key: sampled for key, sampled in self._sampled.items() if key in ranks}
+        self._sampled.update(
+            ((fields["pid"], fields["start_ticks"]), now) for _, fields in facts if not fields["slept"]
+        )
+        for key, (read, waits) in self.context.shared["processes"].waits.items() if ranks else ():
+            self._effect.add(key, read, waits, self._sampled.get(key))
         self._effect.retain(ranks)
         lost = self._effect.lost()
         if lost is not None:

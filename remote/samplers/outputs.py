@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..proc.exits import ExitWatch
     from ..proc.output_files import OutputFile
     from .base import Context, Fact, Fields, ProcessKey
-    from .processes import WriterRef
+    from .process_snapshot import WriterRef
 
 #: Seconds between two ticks.
 EVERY_S = 0.5

@@ -19,6 +19,7 @@ class PastJobSampler(Sampler):
     """`output` records without a process, of jobs that failed; nothing where the node is a part of its machine."""
 
     name = "past_jobs"
+    waits = True
 
     def __init__(self, context: "Context") -> None:
         super(PastJobSampler, self).__init__(context)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..proc.procfs import ProcFs
     from ..stacks.py_spy import Frame, PythonThread
     from .base import Fact, Fields, ProcessKey
-    from .processes import RankRef
+    from .process_snapshot import RankRef
 
 #: Innermost frames of a place that are sent.
 MOST_FRAMES = 24
@@ -187,14 +187,15 @@ class SamplingEffect(object):
         self._ratios: "Deque[float]" = deque(maxlen=self.MOST)
         self._seconds = self._sampled = 0
 
-    def add(self, key: "ProcessKey", now: float, waits: "int | None", sampled: bool) -> None:
-        """One second of one rank: its voluntary context switches so far, and whether its stack was read in it."""
-        before = self._last.pop(key, None)
-        if waits is None:
-            return
+    def add(self, key: "ProcessKey", now: float, waits: int, sampled_at: "float | None") -> None:
+        """One second of one rank: its voluntary context switches until `now`, and when its stack was read last."""
+        before = self._last.get(key)
+        if before is not None and now <= before[0]:
+            return  # the second is not over
         self._last[key] = (now, waits)
-        if before is None or now <= before[0]:
+        if before is None:
             return
+        sampled = sampled_at is not None and before[0] < sampled_at <= now
         rate = (waits - before[1]) / (now - before[0])
         self._seconds += 1
         self._sampled += sampled

@@ -1,4 +1,4 @@
-"""What the sampler of processes has seen, as the other samplers and captures need it."""
+"""`process`, `rank` and `rank_stat` records: which processes and ranks there are, and what each rank does."""
 
 import os
 import time
@@ -20,6 +20,7 @@ from ..proc.unreadable_ranks import presumed_ranks
 from ..proc.users import Users
 from .base import Sampler
 from .locals import step_of
+from .process_snapshot import ChildRef, ProcessSnapshot, RankRef, WriterRef
 from .spawned_ranks import candidates
 
 TYPE_CHECKING = False
@@ -31,77 +32,6 @@ if TYPE_CHECKING:
     from ..proc.rank_variables import Claim
     from ..proc.unreadable_ranks import PresumedRank
     from .base import Context, Fact, Fields, ProcessKey
-
-
-class RankRef(object):
-    """One live rank of this node, as other samplers need it."""
-
-    __slots__ = ("attempt", "gpu", "job", "local_rank", "ns_pid", "pid", "rank", "start_ticks")
-    attempt: int
-    gpu: "str | None"
-    job: str
-    local_rank: "int | None"
-    ns_pid: "int | None"
-    pid: int
-    rank: "int | None"
-    start_ticks: int
-
-    def __init__(self, fields: "Fields") -> None:
-        for name in self.__slots__:
-            setattr(self, name, fields[name])
-
-
-class ChildRef(object):
-    """One process below a rank: a DataLoader worker, a compiler, another. `job`, `attempt`, `rank` are its rank's."""
-
-    __slots__ = ("attempt", "job", "pid", "rank", "role", "start_ticks")
-    job: str
-    pid: int
-    rank: "int | None"
-    role: str
-    start_ticks: int
-
-    def __init__(self, fields: "Fields", attempt: int) -> None:
-        self.attempt = attempt
-        for name in ("job", "pid", "rank", "role", "start_ticks"):
-            setattr(self, name, fields[name])
-
-
-class WriterRef(object):
-    """One process whose last output matters: a live rank, or a launcher above one, with `rank` None."""
-
-    __slots__ = (
-        "attempt", "error_file", "job", "local_world_size", "pid", "rank", "start_ticks", "uid", "world_size",
-    )  # fmt: skip
-    attempt: int
-    error_file: "str | None"
-    job: str
-    local_world_size: "int | None"
-    pid: int
-    rank: "int | None"
-    start_ticks: int
-    uid: "int | None"
-    world_size: "int | None"
-
-    def __init__(self, fields: "Fields", error_file: "str | None" = None) -> None:
-        for name in self.__slots__:
-            setattr(self, name, fields.get(name))
-        self.error_file = error_file
-
-
-class ProcessSnapshot(object):
-    """The value of `context.shared["processes"]`, replaced each tick.
-
-    `ranks`: RankRef of every live rank. `children`: ChildRef of every process below one. `total`: processes that /proc
-    lists. `unreadable`: Python processes whose environment was denied.
-    """
-
-    __slots__ = ("children", "ranks", "total", "unreadable")
-
-    def __init__(
-        self, ranks: "tuple[RankRef, ...]", children: "tuple[ChildRef, ...]", total: int, unreadable: int
-    ) -> None:
-        self.ranks, self.children, self.total, self.unreadable = ranks, children, total, unreadable
 
 
 #: Seconds between the two samples of the first tick: activity needs two samples.
@@ -425,7 +355,13 @@ class ProcessSampler(Sampler):
             self._refs_of, self._refs = live, tuple(map(RankRef, live))
         ranks = self._refs
         children = self._children(ranks)
-        self.context.shared["processes"] = ProcessSnapshot(ranks, children, self.table.total, self._unreadable)
+        waits = {
+            key: (tracker.sampled, tracker.waits)
+            for key, tracker in self._trackers.items()
+            if tracker.sampled is not None and tracker.waits is not None
+        }
+        snapshot = ProcessSnapshot(ranks, children, self.table.total, self._unreadable, waits)
+        self.context.shared["processes"] = snapshot
         writers = tuple((rank.pid, rank.start_ticks) for rank in ranks) + tuple(self._launchers)
         if writers != self._writers:
             self._writers = writers

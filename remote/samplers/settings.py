@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
     from .base import Context, Fact, Fields, ProcessKey
-    from .processes import RankRef
+    from .process_snapshot import RankRef
 
 #: Seconds between two reads of the node; the ranks are looked for at each tick.
 EVERY_S = 60.0

@@ -53,6 +53,11 @@ class SpawnedRankSampler(Sampler):
         self._claims: "dict[ProcessKey, Claim]" = {}
         self._due: "dict[ProcessKey, tuple[float, float]]" = {}  # key → (when to read it again, pause after that)
 
+    @property
+    def waits(self) -> bool:  # type: ignore[override]
+        """Whether there are processes to read."""
+        return bool(self.context.shared.get("unnumbered"))
+
     def tick(self, now: float) -> "Iterable[Fact]":
         """Read the processes that are due; yields no records."""
         masters: "dict[ProcessKey, str]" = self.context.shared.get("unnumbered", {})

@@ -8,7 +8,7 @@ import time
 from ..nvml import call
 from ..nvml.call import GpuLost
 from ..proc.pci import PciTree, kernel_address, numa_distances
-from .base import Sampler, Unavailable
+from .base import HUNG_S, Sampler, Unavailable
 from .nic import identities
 
 TYPE_CHECKING = False
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two full reads: links go down, and a GPU may have fewer lanes after a reset.
 REFRESH_S = 60.0
+#: Seconds of the grid on which it ticks where it only reads GPUs.
+GRID_S = 10.0
 #: Seconds of pause between two GPUs at a refresh: the GPU sampler shares the driver's lock.
 PAUSE_S = 0.02
 
@@ -41,6 +43,8 @@ class TopologySampler(Sampler):
         """`of`: devices whose edges it reads; `nic` includes those of NUMA nodes. `accelerators`: of other vendors."""
         super(TopologySampler, self).__init__(context)
         self._accelerators = accelerators
+        if "nic" not in of:
+            self.finest_s, self.hung_s = GRID_S, HUNG_S  # nothing is counted between two full reads
         self._nvml = nvml
         self._simulated = bool(getattr(nvml, "simulated", False))
         self._places: Any = nvml.places if self._simulated else PciTree(context.sys)

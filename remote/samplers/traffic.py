@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterable
 
     from .base import Context, Fact, Fields, ProcessKey
-    from .processes import RankRef
+    from .process_snapshot import RankRef
 
 #: ms of one interval, and of the longest one: intervals double where sampling costs more than `MOST_PCT` of a core,
 #: over `COST_TICKS` ticks.
@@ -35,6 +35,8 @@ MOST_RANKS = 8
 CONNECTIONS = 2
 #: Seconds until what moves is selected again, doubled each time, and for which what was chosen may move nothing.
 SELECT_S, LONGEST_SELECT_S, QUIET_S = 2.0, 60.0, 20.0
+#: Seconds without anything to read after which the sampler needs no thread of its own.
+UNREAD_S = 60.0
 #: Bytes that something has moved at least between two selections.
 LEAST_BYTES = 4096
 _RDMA_FILES = ("counters/port_xmit_data", "counters/port_rcv_data")
@@ -53,6 +55,13 @@ class TrafficSampler(Sampler):
         self._every_ms = EVERY_MS
         self._cost: "tuple[float, float] | None" = None  # (time.monotonic(), CPU s) when the count began
         self._ticks = 0
+        self._waits = True
+        self._last_read: "float | None" = None  # time.monotonic() of the last tick in which there was one to read
+
+    @property
+    def waits(self) -> bool:  # type: ignore[override]
+        """Whether a tick reads for almost a second: many ranks have no connection to read for a long time."""
+        return self._waits
 
     def stop(self) -> None:
         """Close the counters."""
@@ -60,12 +69,12 @@ class TrafficSampler(Sampler):
             self._meters.pop(key).close()
 
     def tick(self, now: float) -> "Iterable[Fact]":
-        """Read for almost a second, then yield what was exchanged."""
+        """Read for almost a second, then yield what was exchanged: see `waits`."""
         ranks = self._ranks()
         for key in [key for key in self._meters if key not in ranks]:
             self._meters.pop(key).close()
         if not ranks or self.context.interval_s > self.context.configured_s:  # others come first
-            self._cost = None
+            self._cost, self._waits = None, False
             self.stop()
             return []
         for key in ranks:
@@ -73,8 +82,11 @@ class TrafficSampler(Sampler):
                 self._meters[key] = Meter(self._procfs, self.context.sys, key[0], self._every_ms)
             self._meters[key].select(now)
         meters = [meter for meter in self._meters.values() if meter.is_reading]
-        if meters:
+        if meters and self._waits:  # else in the next tick, on a thread of its own
             self._read(meters, now + self.interval_s - SPARE_S)
+        if meters or self._last_read is None:
+            self._last_read = now
+        self._waits = now - self._last_read < UNREAD_S
         facts = [("rank_traffic", fields) for key, rank in ranks.items() for fields in self._meters[key].records(rank)]
         self._limit_cost()
         return facts

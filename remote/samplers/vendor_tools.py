@@ -33,6 +33,7 @@ class VendorToolSampler(Sampler):
     """Sends no records. A tool that is absent or fails is a missing capability, and tried ever less often."""
 
     name = "gpu_tool"
+    waits = True
     finest_s = 10.0
     retry_most_s = LONGEST_S
 

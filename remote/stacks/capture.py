@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ..agent.agent import Agent
     from ..agent.binaries import BinaryStore
-    from ..samplers.processes import ProcessSnapshot
+    from ..samplers.process_snapshot import ProcessSnapshot
     from .py_spy import Frame, PythonThread
 
     Fields = dict[str, Any]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ..proc.activity import ProcessState
     from ..proc.procfs import ProcFs
-    from ..samplers.processes import ChildRef, ProcessSnapshot, RankRef
+    from ..samplers.process_snapshot import ChildRef, ProcessSnapshot, RankRef
     from .capture import CaptureRequest
 
     Fields = dict[str, Any]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..agent.agent import Agent
-    from ..samplers.processes import RankRef
+    from ..samplers.process_snapshot import RankRef
 
     Fields = dict[str, Any]
 

@@ -14,11 +14,12 @@ from nvml import scenarios
 from nvml.library import FUNCTIONS, Scenario, folder, load
 
 from gconsole.records.rows import column_order
-from gconsole_remote.agent import doctor, gpu_process, release, rows, sampler_thread
+from gconsole_remote.agent import doctor, gpu_process, release, rows, sampler_run, sampler_thread
 from gconsole_remote.agent.digests import Order
 from gconsole_remote.agent.gpu_fork import GpuChild
 from gconsole_remote.agent.gpu_process import GpuProcess
 from gconsole_remote.agent.rows import ColumnOrder
+from gconsole_remote.agent.sampler_run import SamplerRun
 from gconsole_remote.agent.sampler_thread import SamplerThread
 from gconsole_remote.nvml import call
 from gconsole_remote.samplers.base import Context, Unavailable
@@ -85,7 +86,7 @@ def started(tmp_path, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", str(folder()))  # where the agent looks for it before it starts a process
     for module, name, value in ((gpu_process, "SLOW_S", 0.3), (gpu_process, "STUCK_S", 0.6),
                                 (gpu_process, "PROVEN_S", 1.0),
-                                (sampler_thread, "HUNG_S", 0.5), (sampler_thread, "HUNG_INTERVALS", 1),
+                                (sampler_run, "HUNG_S", 0.5), (sampler_run, "HUNG_INTERVALS", 1),
                                 (sampler_thread, "RETRY_S", 0.2), (gpu_process, "RETRY_FAULT_S", 0.4),
                                 (gpu_process, "_PERSISTENCED", str(tmp_path / "none"))):  # fmt: skip
         monkeypatch.setattr(module, name, value)
@@ -107,10 +108,11 @@ def started(tmp_path, monkeypatch):
         context.import_nvml = import_nvml
         agent = FakeAgent()
         sampler = GpuProcess(context, agent, fork_before(context) if fork_before else None)
-        thread = SamplerThread(sampler, agent)
+        run = SamplerRun(sampler, agent)
+        thread = SamplerThread(run)
         thread.start()
         kept.append((agent, thread, sampler))
-        return SimpleNamespace(agent=agent, scenario=scenario, sampler=sampler, context=context, thread=thread)
+        return SimpleNamespace(agent=agent, scenario=scenario, sampler=sampler, context=context, run=run)
 
     yield start
     for agent, thread, sampler in kept:
@@ -439,13 +441,13 @@ def test_digests_are_made_in_the_child_and_end_with_their_order(started):
     watched.agent.until(lambda: watched.agent.last("gpu"), "a first sample")
     order = {"kinds": ["gpu"], "period_s": 2, "thresholds": {"temp_c": [95.0]}, "reasons": ["gpu_idle"]}
     watched.agent.digests = Order(order)
-    watched.thread.wake()
+    watched.run.wake()
     watched.agent.until(lambda: watched.agent.last("gpu").get("samples", 1) > 1, "a digest")
     digest = watched.agent.last("gpu")
 
     assert digest["period_s"] == 2 and digest["first_mono"]
     watched.agent.digests = None
-    watched.thread.wake()
+    watched.run.wake()
     watched.agent.until(lambda: "period_s" not in watched.agent.last("gpu"), "samples again")
 
 
@@ -454,11 +456,11 @@ def test_records_are_rows_while_the_console_takes_them_and_mean_the_same(started
     watched.agent.until(lambda: watched.agent.last("gpu"), "a first sample")
     names, rows_before = set(watched.agent.last("gpu")), watched.agent.rows
     watched.agent.order = ColumnOrder(column_order())
-    watched.thread.wake()
+    watched.run.wake()
     watched.agent.until(lambda: watched.agent.rows > 1, "rows")
     of_row = watched.agent.last("gpu")
     watched.agent.order = None
-    watched.thread.wake()
+    watched.run.wake()
     count = len(watched.agent.posted)
     watched.agent.until(lambda: len(watched.agent.posted) > count + 10, "more records")
     ended = watched.agent.rows

@@ -18,6 +18,7 @@ from lingering_agent import Agent, until
 
 from gconsole_remote.agent import sampler_thread
 from gconsole_remote.agent.outbox import Outbox
+from gconsole_remote.agent.sampler_run import SamplerRun
 from gconsole_remote.agent.sampler_thread import SamplerThread
 from gconsole_remote.samplers.base import Sampler
 
@@ -69,7 +70,7 @@ def test_sampler_goes_on_after_its_records_or_its_failure_could_not_be_queued(
 ) -> None:
     monkeypatch.setattr(sampler_thread, "RETRY_S", 0.001)
     agent, sampler = Failing(where), Steady()
-    thread = SamplerThread(sampler, agent)
+    thread = SamplerThread(SamplerRun(sampler, agent))
     thread.start()
     for _ in range(10):
         sampler.ticks.get(timeout=60)

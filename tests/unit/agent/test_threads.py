@@ -14,6 +14,7 @@ import pytest
 from gconsole_remote.agent import agent as agent_module
 from gconsole_remote.agent import commands
 from gconsole_remote.agent.agent import Agent
+from gconsole_remote.agent.sampler_thread import SharedThread
 from gconsole_remote.nvml.call import PcieThread
 from gconsole_remote.proc import exits, file_systems, threads
 from gconsole_remote.proc.exits import ExitWatch
@@ -46,6 +47,7 @@ class _Watched(Agent):
         self.logged = list[str]()
         self._started, self._sink = list(started), None
         self._lock = threading.Lock()
+        self._shared = SharedThread(self)
 
     def log(self, severity: str, text: str, try_: str = "") -> None:
         self.logged.append(text)
@@ -56,7 +58,7 @@ class _Watched(Agent):
 
 def test_agent_whose_sampler_thread_has_died_reports_it_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_module, "CHECK_S", 0.01)
-    dead = SimpleNamespace(is_alive=lambda: False, sampler=SimpleNamespace(name="host"))
+    dead = SimpleNamespace(is_dead=lambda: True, sampler=SimpleNamespace(name="host"))
     agent = _Watched(dead)
     agent.watch(600.0)
     assert agent.ended.is_set() and "the thread of sampler host has died" in agent.logged[0]

@@ -28,7 +28,7 @@ from comms.documents import (
 from gconsole_remote.comms import collect, flight_recorder_sources, sockets
 from gconsole_remote.proc import net_tables
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.samplers.processes import RankRef
+from gconsole_remote.samplers.process_snapshot import RankRef
 
 FAKE_RANK = Path(__file__).with_name("fake_rank.py")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux")

@@ -11,7 +11,7 @@ from fake_proc import check
 
 from gconsole_remote.clocks import stamps
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.samplers.processes import ChildRef, ProcessSnapshot, RankRef
+from gconsole_remote.samplers.process_snapshot import ChildRef, ProcessSnapshot, RankRef
 from gconsole_remote.stacks import capture as stacks
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
@@ -66,7 +66,7 @@ class Ranks:
                 children.append(ChildRef({**fields, "role": roles[number], "rank": 0}, 0))
             else:
                 refs.append(RankRef(fields))
-        return ProcessSnapshot(tuple(refs), tuple(children), 0, 0)
+        return ProcessSnapshot(tuple(refs), tuple(children), 0, 0, {})
 
     def state(self, number):
         return ProcFs().stat(self.processes[number].pid).state

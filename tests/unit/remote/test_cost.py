@@ -12,7 +12,7 @@ class Agent:
     """The part of an agent that the cost sampler uses."""
 
     def __init__(self):
-        self.threads, self.config, self.outbox = (), {"cpu_budget_pct": 2}, SimpleNamespace(posted_bytes=0)
+        self.runs, self.config, self.outbox = (), {"cpu_budget_pct": 2}, SimpleNamespace(posted_bytes=0)
         self.logged, self.unreported = [], 0
 
     def log(self, severity, text, try_=None):

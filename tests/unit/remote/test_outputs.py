@@ -19,7 +19,7 @@ from gconsole_remote.proc.output_files import TAIL_BYTES, OutputFile
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.outputs import OutputSampler
-from gconsole_remote.samplers.processes import WriterRef
+from gconsole_remote.samplers.process_snapshot import WriterRef
 
 DEADLINE_S = 20.0
 

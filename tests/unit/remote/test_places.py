@@ -200,7 +200,7 @@ def effect(slowdown, noise=0.0, seconds=600, every=10, rate=100.0):
     for second in range(seconds):
         sampled = second % every == 0
         waits += rate * (1 - slowdown * sampled) * (1 + noise * (((second * 7919) % 13) / 6 - 1))
-        made.add((1, 1), float(second), int(waits), sampled)
+        made.add((1, 1), float(second), int(waits), float(second) if sampled else None)
     return made.lost()
 
 
@@ -223,7 +223,7 @@ def test_sampling_of_a_job_whose_steps_take_seconds_costs_nothing(step_s, every)
             while ends < second + 1:
                 waits += chance.randint(20, 60)  # it exchanges gradients
                 ends += step_s * chance.uniform(0.98, 1.02)
-            made.add((1, 1), float(second), waits, second % every == 0)
+            made.add((1, 1), float(second), waits, float(second) if second % every == 0 else None)
             assert made.lost() is None, second
 
 
@@ -248,3 +248,11 @@ def test_sampling_ends_and_is_reported_once_where_it_slows_a_job(start):
 def test_own_process_without_connections_has_no_figure_of_bytes(start):
     made, _, _ = sampler([start(SLEEPS)])
     assert [place["moved_bytes"] for place in until(made, 2)] == [None, None]
+
+
+def test_second_that_is_not_over_counts_once_and_has_the_sample_of_the_next_one():
+    made = SamplingEffect()
+    for second in range(4):
+        for _ in range(3):  # the sampler of places ticks more often than that of processes
+            made.add((1, 1), float(second), 100 * second, 1.5 if second >= 2 else None)
+    assert (made._seconds, made._sampled) == (3, 1)

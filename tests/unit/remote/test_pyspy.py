@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.samplers.processes import RankRef
+from gconsole_remote.samplers.process_snapshot import RankRef
 from gconsole_remote.stacks import capture, py_spy
 from gconsole_remote.stacks.readers import PARSERS
 from gconsole_remote.stacks.source_lines import SourceLines

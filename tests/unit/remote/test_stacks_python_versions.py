@@ -17,7 +17,7 @@ import json, sys, time
 sys.path.insert(0, sys.argv[1])
 from gconsole_remote.clocks import stamps as clock; from gconsole_remote.stacks import capture as stacks
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.samplers.processes import ProcessSnapshot, RankRef
+from gconsole_remote.samplers.process_snapshot import ProcessSnapshot, RankRef
 class Blobs(object):
     def path(self, name): return sys.argv[2]
 pid = int(sys.argv[3])
@@ -25,7 +25,7 @@ fields = dict(job="j", attempt=0, rank=0, local_rank=0, pid=pid, start_ticks=Pro
               gpu=None, ns_pid=None)
 now = clock.realtime_ns()
 request = stacks.CaptureRequest({"id": "c", "at": now, "samples": 2, "every_ms": 10, "deadline": now + 10 ** 10})
-seen = ProcessSnapshot((RankRef(fields),), (), 0, 0)
+seen = ProcessSnapshot((RankRef(fields),), (), 0, 0, {})
 stacks.Capture(request, seen, Blobs(), lambda facts: [print(json.dumps(fact)) for fact in facts]).run()
 """
 

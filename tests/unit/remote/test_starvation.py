@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from gconsole_remote.agent.sampler_run import SamplerRun
 from gconsole_remote.agent.sampler_thread import SamplerThread
 from gconsole_remote.proc.starvation import HungCalls, StarvedTime, run_delay_s
+from gconsole_remote.samplers.base import Context, Sampler
 
 
 class Tick:
@@ -85,7 +87,7 @@ def test_kernel_without_counts_of_waiting_has_none():
 def test_sampler_thread_names_its_own_task_whose_waiting_the_kernel_counts():
     ended = threading.Event()
     ended.set()
-    thread = SamplerThread(SimpleNamespace(name="nothing"), SimpleNamespace(ended=ended))
+    thread = SamplerThread(SamplerRun(Sampler(Context()), SimpleNamespace(ended=ended)))
     thread.run()
 
     assert thread.task == f"/proc/{os.getpid()}/task/{threading.get_native_id()}"

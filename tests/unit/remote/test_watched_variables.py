@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.locals import WatchedSampler, step_of, value_in, value_of
-from gconsole_remote.samplers.processes import ProcessSnapshot, RankRef
+from gconsole_remote.samplers.process_snapshot import ProcessSnapshot, RankRef
 from gconsole_remote.stacks.py_spy import PythonThread
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
@@ -58,7 +58,7 @@ def seen(*pids):
         RankRef({**known, "rank": at, "local_rank": at, "pid": pid, "start_ticks": ProcFs().stat(pid).start_ticks})
         for at, pid in enumerate(pids)
     ]
-    return ProcessSnapshot(tuple(refs), (), 0, 0)
+    return ProcessSnapshot(tuple(refs), (), 0, 0, {})
 
 
 def sampler(names, agent=None, every_s=60.0, pids=()):
