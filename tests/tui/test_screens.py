@@ -13,7 +13,16 @@ from running import running
 from waiting import frames, painted, screen, settle, shows, until
 
 from gconsole.present.spans import GLYPHS
-from gconsole.tui.controllers.frames import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, FrameRateLimiter, write_backlog
+from gconsole.tui.controllers.frames import (
+    PAINTS,
+    QUICK_RUN,
+    RATE_HZ,
+    SHARE,
+    SLOW_BACKLOG,
+    SLOW_EVERY,
+    FrameRateLimiter,
+    write_backlog,
+)
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60), (30, 8), (20, 4), (300, 100)]
 USUAL_SIZES = [(60, 20), (80, 24)]
@@ -154,21 +163,30 @@ class TestColours:
 
 
 class TestPace:
-    def test_slow_paints_reduce_the_frame_rate_and_fast_paints_restore_it(self):
+    @pytest.mark.parametrize(
+        ("paint_s", "frames"),
+        [(0.001, 8), (SHARE / RATE_HZ, 8), (0.02, 4), (0.03, 3), (0.05, 2), (0.5, 2)],
+    )
+    def test_frames_take_a_share_of_a_core_as_far_as_two_a_second_allow(self, paint_s: float, frames: int):
         pace = FrameRateLimiter()
-        assert all(pace.is_due(0) for _ in range(8))
-        pace.painted(SLOW_PAINT_S * 2)
-        assert not pace.is_slow, "one slow paint is no slow terminal"
-        pace.painted(SLOW_PAINT_S * 2)
-        assert sum(pace.is_due(0) for _ in range(8)) == 2
-        for _ in range(QUICK_RUN):
-            pace.painted(0.01)
-        assert all(pace.is_due(0) for _ in range(8))
+        assert all(pace.is_due(0) for _ in range(RATE_HZ))
+        for _ in range(PAINTS):
+            pace.painted(paint_s)
+        assert sum(pace.is_due(0) for _ in range(3 * RATE_HZ)) == pytest.approx(3 * frames, abs=1)
 
-    def test_no_frame_is_due_while_the_write_backlog_is_large(self):
+    def test_one_paint_that_takes_long_changes_nothing(self):
+        pace = FrameRateLimiter()
+        for seconds in (0.001, 0.001, 0.5, 0.001):
+            pace.painted(seconds)
+        assert pace.every == 1
+
+    def test_no_frame_is_due_while_the_write_backlog_is_large_and_few_after_it(self):
         pace = FrameRateLimiter()
         assert not any(pace.is_due(SLOW_BACKLOG) for _ in range(20))
-        assert pace.is_slow
+        assert pace.every == SLOW_EVERY
+        for _ in range(QUICK_RUN):
+            pace.painted(0.001)
+        assert pace.every == 1
 
     def test_missing_driver_has_no_write_backlog(self):
         assert write_backlog(None) == 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -23,12 +26,15 @@ from . import Controller
 if TYPE_CHECKING:
     from ..app import ConsoleApp
 
-#: Frames per second, and on a slow terminal every n-th of them.
+#: Frames per second, and on a slow terminal, or where frames take long, every n-th of them.
 RATE_HZ, SLOW_EVERY = 8, 4
-#: The terminal is slow if a paint takes this many seconds, or this many writes are queued (a frame is 3 writes).
-SLOW_PAINT_S, SLOW_BACKLOG = 0.2, 12
-#: Consecutive quick paints that end slow mode, and consecutive slow ones that begin it.
-QUICK_RUN, SLOW_RUN = 16, 2
+#: Share of a core that frames may take; with thousands of ranks one takes 50 ms, and eight of them are no easier to
+#: read than three. Keys are drawn at once.
+SHARE = 0.1
+#: Paints whose median is what one takes.
+PAINTS = 5
+#: The terminal is slow if this many writes are queued (a frame is 3 writes), and until so many paints were quick.
+SLOW_BACKLOG, QUICK_RUN = 12, 16
 
 
 class FrameController(Controller):
@@ -92,9 +98,9 @@ class FrameController(Controller):
             return
         self.evaluate_findings()
         if self._rate.is_due(write_backlog):
-            began = time.perf_counter()
+            began = time.thread_time()
             self.draw()
-            self._app.call_after_refresh(lambda: self._rate.painted(time.perf_counter() - began))
+            self._app.call_after_refresh(lambda: self._rate.painted(time.thread_time() - began))
 
     def evaluate_findings(self) -> None:
         """Evaluate findings where due."""
@@ -148,27 +154,36 @@ class FrameController(Controller):
 
 
 class FrameRateLimiter:
-    """Decides at each tick whether to draw a frame, from the time that painting took."""
+    """Decides at each tick whether to draw a frame, from the CPU time that painting took."""
 
     def __init__(self) -> None:
-        self.is_slow = False
-        self._tick = 0
-        self._run = 0  # consecutive paints that call for the other mode
+        self._ticks = 0  # since the last frame
+        self._slow_paints = 0  # that are still to come on a slow terminal
+        self._paints: deque[float] = deque(maxlen=PAINTS)
+
+    @property
+    def every(self) -> int:
+        """Ticks from one frame to the next."""
+        if self._slow_paints:
+            return SLOW_EVERY
+        taken_s = median(self._paints) if self._paints else 0.0
+        return min(SLOW_EVERY, max(1, math.ceil(taken_s * RATE_HZ / SHARE)))
 
     def is_due(self, backlog: int) -> bool:
         """Whether to draw at this tick. `backlog`: writes that the terminal has not accepted yet."""
-        self._tick += 1
+        self._ticks += 1
         if backlog >= SLOW_BACKLOG:
-            self.is_slow, self._run = True, 0
+            self._slow_paints = QUICK_RUN
             return False
-        return not self.is_slow or self._tick % SLOW_EVERY == 0
+        if self._ticks < self.every:
+            return False
+        self._ticks = 0
+        return True
 
     def painted(self, seconds: float) -> None:
-        """Record that a frame took `seconds` from its start to its paint."""
-        for_change = (seconds >= SLOW_PAINT_S) != self.is_slow
-        self._run = self._run + 1 if for_change else 0
-        if self._run >= (QUICK_RUN if self.is_slow else SLOW_RUN):
-            self.is_slow, self._run = not self.is_slow, 0
+        """Record that a frame took `seconds` of CPU from its start to its paint."""
+        self._paints.append(seconds)
+        self._slow_paints = max(0, self._slow_paints - 1)
 
 
 def write_backlog(driver: Driver | None) -> int:

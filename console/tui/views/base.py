@@ -92,7 +92,7 @@ class View(ConsoleWidget):
         """Apply a saved arrangement; an empty one is the default."""
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
-        """Draw this frame. Called up to eight times per second while the view is visible."""
+        """Draw this frame. Called two to eight times per second while the view is visible."""
 
     def initial_focus(self) -> Widget | None:
         """The widget that gets the focus when the view opens."""
