@@ -31,7 +31,7 @@ from .rank_gpus import rank_gpus
 
 #: Newest captures in which ranks that lag behind are sought.
 DESYNC_CAPTURES: Final = 4
-#: Collective entries from which on skew is computed in a thread.
+#: Collective entries and ranks from which on skew is computed in a thread.
 MANY: Final = 2_000
 
 
@@ -156,4 +156,4 @@ class SkewFindings:
 
     def _size(self) -> float:
         entries = sum(len(capture.collectives) + len(capture.earlier) for capture in self._store.captures.values())
-        return MANY if self._with_steps else entries
+        return MANY if self._with_steps else entries + len(self._store.ranks)

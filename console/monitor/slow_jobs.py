@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from math import ceil, log
 from typing import Final
@@ -93,12 +93,22 @@ class SlowJobs:
 
     def waits(self) -> tuple[JobWaits, ...]:
         """How much of the time each rank of the newest attempts waits for others, by the light samples."""
+        return self.prepare_waits()()
+
+    def prepare_waits(self) -> Callable[[], tuple[JobWaits, ...]]:
+        """Copy what `waits` needs; the returned function may run in any thread."""
         jobs = self._jobs()
-        newest = dict(sorted(jobs))
-        waits = [
-            waits_of(*job, jobs[job].samples, jobs[job].nodes, self._step(job, jobs[job])) for job in newest.items()
+        copies = [
+            (job, {rank: tuple(each) for rank, each in entry.samples.items()}, entry.nodes, self._step(job, entry))
+            for job in dict(sorted(jobs)).items()
+            for entry in (jobs[job],)
         ]
-        return tuple(entry for entry in waits if entry.ranks)
+
+        def work() -> tuple[JobWaits, ...]:
+            waits = [waits_of(*job, samples, nodes, step) for job, samples, nodes, step in copies]
+            return tuple(entry for entry in waits if entry.ranks)
+
+        return work
 
     def _step(self, job: JobKey, entry: _Job) -> StepLength | None:
         return step_length(self._store, job, entry.stepping[0] if entry.stepping is not None else None)

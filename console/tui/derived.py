@@ -39,10 +39,10 @@ CLOCKS_EVERY_S: Final = 1.0
 SKEW_EVERY_S: Final = 2.0
 #: Ranks. Above this number jobs are folded in a thread.
 MANY_RANKS: Final = 512
-#: After a fold of that many ranks, idle time in multiples of its duration: at most a tenth of a core.
-JOBS_PAUSE: Final = 9.0
-#: Entries of collectives. Above this number lateness is computed in a thread.
-MANY_COLLECTIVES: Final = 2_000
+#: After a fold of many ranks, idle time in multiples of its duration: at most a tenth of a core.
+PAUSE: Final = 9.0
+#: Entries of collectives and steps of ranks above which lateness is computed in a thread, and steps of each rank.
+MANY_ARRIVALS, STEPS_OF_RANK = 2_000, 10
 
 
 class JobFold:
@@ -56,7 +56,7 @@ class JobFold:
         self._diagnoses: tuple[JobDiagnosis, ...] = ()
         self._jobs = Derived(
             store, [store.ranks.changed_since], self._prepare, JobsSummary(), every_s=JOBS_EVERY_S,
-            size=lambda: len(store.ranks), thread_above=MANY_RANKS, pause=JOBS_PAUSE,
+            size=lambda: len(store.ranks), thread_above=MANY_RANKS, pause=PAUSE,
         )  # fmt: skip
         self._jobs.invalidate()
 
@@ -103,13 +103,14 @@ class ClockSkewFold:
         )  # fmt: skip
         self._skew = Derived(
             store, [store.captures.table.changed_since, store.steps.changed_since, self._moved_captures],
-            lambda: prepare_skew(store), NO_SKEW, every_s=SKEW_EVERY_S, size=self._collectives,
-            thread_above=MANY_COLLECTIVES,
+            lambda: prepare_skew(store), NO_SKEW, every_s=SKEW_EVERY_S, size=self._size, thread_above=MANY_ARRIVALS,
+            pause=PAUSE,
         )  # fmt: skip
         slow_jobs = SlowJobs(store)
         self._waits = Derived[tuple[JobWaits, ...]](
-            store, [store.ranks.changed_since], lambda: slow_jobs.waits, (), every_s=SKEW_EVERY_S
-        )
+            store, [store.ranks.changed_since], slow_jobs.prepare_waits, (), every_s=SKEW_EVERY_S,
+            size=lambda: len(store.ranks), thread_above=MANY_RANKS, pause=PAUSE,
+        )  # fmt: skip
         self._merged: tuple[SkewSnapshot, tuple[JobWaits, ...], SkewSnapshot] = (NO_SKEW, (), NO_SKEW)
 
     @property
@@ -143,8 +144,10 @@ class ClockSkewFold:
         """Whether a clock changed that places captured collectives in time."""
         return len(self._store.captures) > 0 and bool(self._store.clocks.nodes.changed_since(since))
 
-    def _collectives(self) -> float:
-        return sum(len(capture.collectives) for capture in self._store.captures.values())
+    def _size(self) -> float:
+        """Entries of collectives, and steps of ranks."""
+        entries = sum(len(capture.collectives) for capture in self._store.captures.values())
+        return entries + STEPS_OF_RANK * len(self._store.ranks)
 
 
 class JobDiagnosis(msgspec.Struct, frozen=True):

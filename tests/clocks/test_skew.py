@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
-from typing import Any
+from statistics import median_low
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from msgspec import structs
 
-from gconsole.analysis.clock.model import CommonClock
+from gconsole.analysis.clock.model import ClusterInstant, CommonClock
 from gconsole.analysis.collectives.align import ProcessGroup, groups_of
 from gconsole.analysis.collectives.period import period_of
 from gconsole.analysis.skew.consistency import desyncs, desyncs_of_steps, violations
@@ -505,6 +507,79 @@ def test_steps_of_several_nodes_are_compared_on_the_common_clock_only(good_clock
     assert desyncs_of_steps(ranks(1.0)) == []
     assert [desync.behind for desync in desyncs_of_steps(ranks(1.0), good_clock)] == [(2,)]
     assert desyncs_of_steps(ranks(-1.0), good_clock) == []
+
+
+class OffsetClock:
+    """Stands for a common clock: each node's offset and error, ns; unknown for a node without them."""
+
+    def __init__(self, nodes: dict[str, tuple[int, int] | None]) -> None:
+        self._nodes = nodes
+
+    def to_cluster(self, node: str, instant: int) -> ClusterInstant | None:
+        known = self._nodes[node]
+        return None if known is None else ClusterInstant(instant + known[0], known[1])
+
+
+def behind_by_pairs(own: dict[int, StepProgress], clock: OffsetClock) -> tuple[int, ...]:
+    """The ranks behind, where each is compared with each other one."""
+
+    def is_before(other: StepProgress, mono: int, rank: StepProgress) -> bool:
+        assert rank.read is not None
+        if other.node == rank.node:
+            return mono <= rank.read
+        first, second = clock.to_cluster(other.node, mono), clock.to_cluster(rank.node, rank.read)
+        return bool(first and second and first.ns + first.bound_ns <= second.ns - second.bound_ns)
+
+    behind = []
+    for number, rank in own.items():
+        steps = []
+        for other in (own[each] for each in own if each != number):
+            sightings = [(step, mono) for step, _, mono in other.seen] + [(other.step, other.read)]
+            passed = [step for step, mono in sightings if None not in (other.read, rank.read)
+                      and is_before(other, mono or 0, rank)]  # fmt: skip
+            steps += [max(passed)] if passed else []
+        if len(steps) * 2 >= len(own) and median_low(steps) - rank.step >= 2:
+            behind.append(number)
+    return tuple(sorted(behind)) if len(behind) < len(own) / 2 else ()
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_ranks_behind_are_those_of_comparing_each_with_each_other_one(seed: int) -> None:
+    chance = random.Random(seed)
+    names = [f"n{number}" for number in range(chance.randint(1, 6))]
+    clock = OffsetClock({
+        name: None if chance.random() < 0.15 else (chance.randint(-30, 30), chance.choice((0, 3, 20)))
+        for name in names
+    })  # fmt: skip
+    own = {}
+    for rank in range(chance.randint(2, 24)):
+        lag = chance.choice((0, 0, 0, 0, 1, 2, 3, 9))
+        times = sorted(chance.randint(0, 400) for _ in range(chance.randint(2, 5)))
+        *seen, last = [(max(0, mono // 20 - lag + chance.randint(0, 1)), mono) for mono in times]
+        read = None if chance.random() < 0.1 else last[1]
+        own[rank] = StepProgress(chance.choice(names), last[0], tuple((step, 0, mono) for step, mono in seen), 1, read)
+    result = desyncs_of_steps(
+        {("llama", 0, rank): progress for rank, progress in own.items()}, cast(CommonClock, clock)
+    )
+    assert (result[0].behind if result else ()) == behind_by_pairs(own, clock)
+
+
+def test_each_reading_of_thousands_of_ranks_is_placed_on_the_common_clock_once_or_twice() -> None:
+    converted = []
+
+    class Counting(OffsetClock):
+        def to_cluster(self, node: str, instant: int) -> ClusterInstant | None:
+            converted.append(node)
+            return super().to_cluster(node, instant)
+
+    count = 8192
+    ranks = {
+        ("llama", 0, rank): StepProgress(f"n{rank // 8}", 100 + rank % 5, ((90, 0, 500 + rank),), 1, 1_000 + rank)
+        for rank in range(count)
+    }
+    clock = Counting({f"n{number}": (0, 1) for number in range(count // 8)})
+    desyncs_of_steps(ranks, cast(CommonClock, clock))
+    assert len(converted) <= 3 * count, "two readings of each rank, one of them as that to which others are compared"
 
 
 def test_repeated_step_record_does_not_count_as_a_new_reading() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
-from statistics import median_low
 from typing import Final
 
 import msgspec
@@ -81,7 +82,7 @@ def desyncs_of_steps(progress: Mapping[RankKey, StepProgress], clock: CommonCloc
         jobs.setdefault((job, attempt), {})[rank] = rank_progress
     desynced = []
     for (job, attempt), own in sorted(jobs.items()):
-        fronts = {rank: front for rank in own if (front := _front(rank, own, clock)) is not None}
+        fronts = _fronts(own, clock)
         behind = tuple(sorted(rank for rank, front in fronts.items() if front - own[rank].step >= STEPS_APART))
         if behind and len(behind) < len(own) / 2:
             furthest = max(own[rank].step for rank in behind)
@@ -92,27 +93,85 @@ def desyncs_of_steps(progress: Mapping[RankKey, StepProgress], clock: CommonCloc
     return desynced
 
 
-def _front(rank: int, own: Mapping[int, StepProgress], clock: CommonClock | None) -> int | None:
-    """The median step of the other ranks at the latest instants before this rank was read; None where unknown."""
-    read = own[rank]
-    if read.read is None:
-        return None
-    here = _stamp(clock, read.node, read.read)
-    steps = []
-    for other, other_progress in own.items():
-        if other == rank or other_progress.read is None:
-            continue
-        is_local = other_progress.node == read.node
-        sightings = [(step, mono) for step, _, mono in other_progress.seen]
-        sightings.append((other_progress.step, other_progress.read))
-        before = [
-            step
-            for step, mono in sightings
-            if (mono <= read.read if is_local else _is_before(_stamp(clock, other_progress.node, mono), here))
-        ]
-        if before:
-            steps.append(max(before))
-    return median_low(sorted(steps)) if len(steps) * 2 >= len(own) else None
+def _fronts(own: Mapping[int, StepProgress], clock: CommonClock | None) -> dict[int, int]:
+    """By rank, the median step of the others at the latest instants before it was read, where that is known.
+
+    Only of ranks that some rank is `STEPS_APART` ahead of. One pass over all readings in the order of time: to compare
+    each of thousands of ranks with each other one would take minutes.
+    """
+    read = {rank: progress.read for rank, progress in own.items() if progress.read is not None}
+    sightings = {
+        rank: [*((step, mono) for step, _, mono in own[rank].seen), (own[rank].step, last)]
+        for rank, last in read.items()
+    }
+    furthest = max((step for each in sightings.values() for step, _ in each), default=0)
+    wanted = [rank for rank in read if own[rank].step <= furthest - STEPS_APART]
+    if not wanted:
+        return {}
+    by_node: dict[str, list[int]] = defaultdict(list)
+    for rank in read:
+        by_node[own[rank].node].append(rank)
+    passed = [
+        (stamp.ns + stamp.bound_ns, rank, step)
+        for rank, each in sightings.items()
+        for step, mono in each
+        if (stamp := _stamp(clock, own[rank].node, mono)) is not None
+    ]
+    passed.sort(reverse=True)
+    reached = _ReachedSteps()
+    fronts = {}
+    for begin_ns, rank in sorted((_begin_ns(own[rank].node, read[rank], clock), rank) for rank in wanted):
+        while passed and passed[-1][0] <= begin_ns:
+            _, other, step = passed.pop()
+            reached.note(other, step)
+        near = by_node[own[rank].node]  # readings of one node are on one clock
+        before = ([step for step, mono in sightings[other] if mono <= read[rank]] for other in near if other != rank)
+        front = reached.median_with([max(steps) for steps in before if steps], near, least=len(own) / 2)
+        if front is not None:
+            fronts[rank] = front
+    return fronts
+
+
+def _begin_ns(node: str, mono: int, clock: CommonClock | None) -> float:
+    """The earliest instant of a reading on the common clock, ns; before all others where that is not known."""
+    stamp = _stamp(clock, node, mono)
+    return float("-inf") if stamp is None else stamp.ns - stamp.bound_ns
+
+
+class _ReachedSteps:
+    """The steps that ranks have reached up to an instant, and their median."""
+
+    def __init__(self) -> None:
+        self._by_rank: dict[int, int] = {}
+        self._ordered: list[int] = []  # its values
+
+    def note(self, rank: int, step: int) -> None:
+        """A rank has reached a step."""
+        before = self._by_rank.get(rank)
+        if before is not None:
+            if step <= before:
+                return
+            del self._ordered[bisect_left(self._ordered, before)]
+        insort(self._ordered, step)
+        self._by_rank[rank] = step
+
+    def median_with(self, others: Sequence[int], without: Iterable[int], least: float) -> int | None:
+        """The lower median, with the steps `others` in place of those of the ranks `without`; None of fewer than
+        `least`."""
+        removed = [self._by_rank[rank] for rank in without if rank in self._by_rank]
+        count = len(self._ordered) - len(removed) + len(others)
+        if count < least:
+            return None
+        place = (count - 1) // 2
+        # what is removed or added moves the median by as many places at most
+        near = self._ordered[max(0, place - len(others)) : place + len(removed) + 1]
+
+        def is_reached(step: int) -> bool:
+            up_to = bisect_right(self._ordered, step) + sum(other <= step for other in others)
+            return up_to - sum(other <= step for other in removed) > place
+
+        candidates = sorted({*near, *others})
+        return candidates[bisect_left(candidates, True, key=is_reached)]
 
 
 def _stamp(clock: CommonClock | None, node: str, mono: int) -> ClusterInstant | None:
