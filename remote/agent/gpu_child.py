@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ..samplers.base import Context, Fact, Fields
     from .digests import Order
 
-#: Seconds between two looks at what hangs, and from the slot of the samplers to the look: then their ticks are over,
-#: and the processor is still awake.
+#: Seconds between two checks of what hangs, and from the slot of the samplers to the check: one at the same instant
+#: would wait for the interpreter's lock.
 CHECK_S, AFTER_S = 1.0, 0.005
 
 

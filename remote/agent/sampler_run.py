@@ -95,7 +95,7 @@ class SamplerRun(object):
         self.is_woken = True
         runner = self.runner
         if runner is not None:
-            runner.wake(self)
+            runner.wake()
 
     def is_dead(self) -> bool:
         """Whether the thread that runs it has ended."""

@@ -36,8 +36,8 @@ class Runner(Thread):
         self.task: "str | None" = None  # this thread's folder of /proc, once it runs
         self._woken = threading.Event()
 
-    def wake(self, run: "SamplerRun") -> None:
-        """Tick this one of its samplers now."""
+    def wake(self) -> None:
+        """Tick the samplers that are due or woken."""
         self._woken.set()
 
     def has_ended(self) -> bool:
@@ -76,7 +76,7 @@ class SamplerThread(Runner):
 
     def _run(self, run: "SamplerRun") -> None:
         failures, ended = 0, run.agent.ended
-        self.task = own_task()
+        self.task = _own_task()
         if self._is_retry:
             self._is_retry = False
             ended.wait(RETRY_S)
@@ -151,7 +151,7 @@ class SharedThread(Runner):
         """Tick until the agent ends, or no sampler is left to a thread that was relieved."""
         while not self._agent.ended.is_set() and (self._runs or not self._is_relieved):
             try:
-                self.task = self.task or own_task()
+                self.task = self.task or _own_task()
                 self._woken.clear()
                 for run in self._runs:
                     self._tick_if_due(run)
@@ -202,7 +202,7 @@ def grid_origin(offset_s: float, realtime: float, monotonic: float) -> float:
     return monotonic - (realtime - offset_s) % 1.0
 
 
-def own_task() -> "str | None":
+def _own_task() -> "str | None":
     """The folder of /proc of the calling thread; None where the kernel has none."""
     try:
         return "/proc/" + os.readlink("/proc/thread-self")

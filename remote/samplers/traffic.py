@@ -55,13 +55,8 @@ class TrafficSampler(Sampler):
         self._every_ms = EVERY_MS
         self._cost: "tuple[float, float] | None" = None  # (time.monotonic(), CPU s) when the count began
         self._ticks = 0
-        self._waits = True
+        self.waits = True  # a tick reads for almost a second; many ranks have no connection to read for a long time
         self._last_read: "float | None" = None  # time.monotonic() of the last tick in which there was one to read
-
-    @property
-    def waits(self) -> bool:  # type: ignore[override]
-        """Whether a tick reads for almost a second: many ranks have no connection to read for a long time."""
-        return self._waits
 
     def stop(self) -> None:
         """Close the counters."""
@@ -74,7 +69,7 @@ class TrafficSampler(Sampler):
         for key in [key for key in self._meters if key not in ranks]:
             self._meters.pop(key).close()
         if not ranks or self.context.interval_s > self.context.configured_s:  # others come first
-            self._cost, self._waits = None, False
+            self._cost, self.waits = None, False
             self.stop()
             return []
         for key in ranks:
@@ -82,11 +77,11 @@ class TrafficSampler(Sampler):
                 self._meters[key] = Meter(self._procfs, self.context.sys, key[0], self._every_ms)
             self._meters[key].select(now)
         meters = [meter for meter in self._meters.values() if meter.is_reading]
-        if meters and self._waits:  # else in the next tick, on a thread of its own
+        if meters and self.waits:  # else in the next tick, on a thread of its own
             self._read(meters, now + self.interval_s - SPARE_S)
         if meters or self._last_read is None:
             self._last_read = now
-        self._waits = now - self._last_read < UNREAD_S
+        self.waits = now - self._last_read < UNREAD_S
         facts = [("rank_traffic", fields) for key, rank in ranks.items() for fields in self._meters[key].records(rank)]
         self._limit_cost()
         return facts

@@ -20,6 +20,7 @@ from gconsole.tui.controllers.frames import (
     SHARE,
     SLOW_BACKLOG,
     SLOW_EVERY,
+    SLOW_PAINT_S,
     FrameRateLimiter,
     write_backlog,
 )
@@ -171,13 +172,22 @@ class TestPace:
         pace = FrameRateLimiter()
         assert all(pace.is_due(0) for _ in range(RATE_HZ))
         for _ in range(PAINTS):
-            pace.painted(paint_s)
+            pace.painted(paint_s, paint_s)
         assert sum(pace.is_due(0) for _ in range(3 * RATE_HZ)) == pytest.approx(3 * frames, abs=1)
 
     def test_one_paint_that_takes_long_changes_nothing(self):
         pace = FrameRateLimiter()
         for seconds in (0.001, 0.001, 0.5, 0.001):
-            pace.painted(seconds)
+            pace.painted(seconds, seconds)
+        assert pace.every == 1
+
+    def test_frames_are_few_while_paints_wait_for_a_core(self):
+        pace = FrameRateLimiter()
+        for _ in range(PAINTS):
+            pace.painted(0.001, SLOW_PAINT_S)
+        assert pace.every == SLOW_EVERY
+        for _ in range(PAINTS):
+            pace.painted(0.001, 0.9 * SLOW_PAINT_S)
         assert pace.every == 1
 
     def test_no_frame_is_due_while_the_write_backlog_is_large_and_few_after_it(self):
@@ -185,7 +195,7 @@ class TestPace:
         assert not any(pace.is_due(SLOW_BACKLOG) for _ in range(20))
         assert pace.every == SLOW_EVERY
         for _ in range(QUICK_RUN):
-            pace.painted(0.001)
+            pace.painted(0.001, 0.001)
         assert pace.every == 1
 
     def test_missing_driver_has_no_write_backlog(self):

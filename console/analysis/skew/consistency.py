@@ -156,8 +156,10 @@ class _ReachedSteps:
         self._by_rank[rank] = step
 
     def median_with(self, others: Sequence[int], without: Iterable[int], least: float) -> int | None:
-        """The lower median, with the steps `others` in place of those of the ranks `without`; None of fewer than
-        `least`."""
+        """The lower median, with the steps `others` in place of those of the ranks `without`.
+
+        None if they are fewer than `least`.
+        """
         removed = [self._by_rank[rank] for rank in without if rank in self._by_rank]
         count = len(self._ordered) - len(removed) + len(others)
         if count < least:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 #: Frames per second, and on a slow terminal, or where frames take long, every n-th of them.
 RATE_HZ, SLOW_EVERY = 8, 4
-#: Share of a core that frames may take; with thousands of ranks one takes 50 ms, and eight of them are no easier to
-#: read than three. Keys are drawn at once.
+#: Share of a core that frames may take: what many nodes send changes something in each of them.
 SHARE = 0.1
-#: Paints whose median is what one takes.
+#: Paints whose median decides.
 PAINTS = 5
-#: The terminal is slow if this many writes are queued (a frame is 3 writes), and until so many paints were quick.
-SLOW_BACKLOG, QUICK_RUN = 12, 16
+#: The console is slow if a paint takes this many seconds, whoever needs the CPU. The terminal is slow if this many
+#: writes are queued (a frame is 3 writes), and for so many frames after that.
+SLOW_PAINT_S, SLOW_BACKLOG, QUICK_RUN = 0.2, 12, 16
 
 
 class FrameController(Controller):
@@ -98,9 +98,11 @@ class FrameController(Controller):
             return
         self.evaluate_findings()
         if self._rate.is_due(write_backlog):
-            began = time.thread_time()
+            began_s, began_cpu_s = time.perf_counter(), time.thread_time()
             self.draw()
-            self._app.call_after_refresh(lambda: self._rate.painted(time.thread_time() - began))
+            self._app.call_after_refresh(
+                lambda: self._rate.painted(time.thread_time() - began_cpu_s, time.perf_counter() - began_s)
+            )
 
     def evaluate_findings(self) -> None:
         """Evaluate findings where due."""
@@ -154,11 +156,11 @@ class FrameController(Controller):
 
 
 class FrameRateLimiter:
-    """Decides at each tick whether to draw a frame, from the CPU time that painting took."""
+    """Decides at each tick whether to draw a frame, from the time that painting took."""
 
     def __init__(self) -> None:
         self._ticks = 0  # since the last frame
-        self._slow_paints = 0  # that are still to come on a slow terminal
+        self._slow_paints = 0  # that are still to come after the terminal was slow
         self._paints: deque[float] = deque(maxlen=PAINTS)
 
     @property
@@ -180,9 +182,9 @@ class FrameRateLimiter:
         self._ticks = 0
         return True
 
-    def painted(self, seconds: float) -> None:
-        """Record that a frame took `seconds` of CPU from its start to its paint."""
-        self._paints.append(seconds)
+    def painted(self, cpu_s: float, seconds: float) -> None:
+        """Record that a frame took `cpu_s` of CPU, and `seconds`, from its start to its paint."""
+        self._paints.append(seconds if seconds >= SLOW_PAINT_S else cpu_s)
         self._slow_paints = max(0, self._slow_paints - 1)
 
 

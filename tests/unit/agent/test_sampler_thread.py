@@ -188,18 +188,23 @@ def test_sampler_whose_ticks_begin_to_wait_has_a_thread_of_its_own_until_they_en
     assert sampler.starts == 1
 
 
-def test_sampler_whose_source_is_gone_is_started_again_and_shares_again(
-    agent: Sharing, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(sampler_thread, "RETRY_S", 0.001)
-    failures = iter([None, None, Unavailable("gone"), None])
+def gone_at_third_tick() -> Callable[[], object]:
+    """What a sampler does in its ticks, the source of which is gone at the third one and back at the next start."""
+    failures = iter([None, None, Unavailable("gone")])
 
-    def fail() -> None:
+    def tick() -> None:
         failure = next(failures, None)
         if failure is not None:
             raise failure
 
-    sampler, other = Steady("source", fail), Steady("other")
+    return tick
+
+
+def test_sampler_whose_source_is_gone_is_started_again_and_shares_again(
+    agent: Sharing, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sampler_thread, "RETRY_S", 0.001)
+    sampler, other = Steady("source", gone_at_third_tick()), Steady("other")
     run, _ = agent.begin(sampler, other)
     deadline = time.monotonic() + DEADLINE_S
     while sampler.starts < 2 and time.monotonic() < deadline:
@@ -210,13 +215,6 @@ def test_sampler_whose_source_is_gone_is_started_again_and_shares_again(
 
 def test_sampler_stays_where_no_thread_can_be_created_for_its_start(agent: Sharing, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sampler_thread, "RETRY_S", 0.001)
-    failures = iter([None, None, Unavailable("gone"), None])
-
-    def fail() -> None:
-        failure = next(failures, None)
-        if failure is not None:
-            raise failure
-
     refusals = iter([RuntimeError("no thread"), MemoryError()])
     start = SamplerThread.start
 
@@ -227,7 +225,7 @@ def test_sampler_stays_where_no_thread_can_be_created_for_its_start(agent: Shari
         start(self)
 
     monkeypatch.setattr(SamplerThread, "start", refuse)
-    sampler = Steady("source", fail)
+    sampler = Steady("source", gone_at_third_tick())
     (run,) = agent.begin(sampler)
     deadline = time.monotonic() + DEADLINE_S
     while sampler.starts < 2 and time.monotonic() < deadline:

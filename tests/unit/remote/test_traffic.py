@@ -158,6 +158,24 @@ def test_nothing_is_read_while_the_agent_exceeds_its_budget():
     assert not made._meters
 
 
+def test_sampler_waits_while_there_is_something_to_read_only(monkeypatch):
+    monkeypatch.setattr(traffic, "UNREAD_S", 0.5)
+    made = sampler(rank_of(os.getpid()))
+    assert made.waits, "the first tick may read"
+    made.tick(time.monotonic())
+    time.sleep(0.5)
+    made.tick(time.monotonic())
+    assert not made.waits
+    with running(0.2, 200_000) as pid:
+        rank = rank_of(pid)
+        made.context.shared["processes"] = SimpleNamespace(ranks=(rank,))
+        made.context.shared["traffic"] = [(rank.pid, rank.start_ticks)]
+        while not made.waits:
+            assert not made.tick(time.monotonic()), "what is read takes a second, in which others wait"
+        assert read(made, 3)
+        made.stop()
+
+
 def test_rank_whose_connections_end_is_read_by_its_next_ones():
     with running(0.2, 200_000, again_s=4.0) as pid:
         made = sampler(rank_of(pid))
