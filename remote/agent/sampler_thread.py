@@ -24,6 +24,9 @@ RETRY_S = 2.0
 WORKED_S = 60.0
 #: Seconds after which other samplers no longer wait for the one whose tick is under way.
 LONG_S = 0.3
+#: Ticks without a long one after which a sampler that was left behind joins the others again: on a busy node any tick
+#: may take long, and each sampler would have a thread of its own in the end.
+QUICK_TICKS = 60
 #: Seconds until a shared thread without samplers looks for new ones; one that joins it wakes it.
 _IDLE_S = 60.0
 
@@ -116,6 +119,7 @@ class SharedThread(Runner):
         self._runs: "list[SamplerRun]" = []
         self._under_way: "tuple[SamplerRun, float] | None" = None  # whose tick is, and time.monotonic() of its begin
         self._is_relieved = False  # new samplers join another thread
+        self._quick_ticks = 0  # in succession
 
     def take_over(self, run: "SamplerRun") -> None:
         """Tick this sampler, too, from its next slot on."""
@@ -155,6 +159,9 @@ class SharedThread(Runner):
                 self._woken.clear()
                 for run in self._runs:
                     self._tick_if_due(run)
+                if self._is_relieved and self._quick_ticks >= QUICK_TICKS:
+                    self._rejoin()
+                    continue
                 self._wait(min([run.due for run in self._runs] or [time.monotonic() + _IDLE_S]))
             except Exception:  # noqa: BLE001 - without memory, even a wait fails
                 time.sleep(RETRY_S)
@@ -177,8 +184,16 @@ class SharedThread(Runner):
         finally:
             with self._lock:
                 self._under_way = None
+        self._quick_ticks = self._quick_ticks + 1 if time.monotonic() - now <= LONG_S else 0
         if not is_ours:
             self._give_back(run)
+
+    def _rejoin(self) -> None:
+        """Let the thread that has relieved this one tick its sampler, too."""
+        for run in self._runs:
+            self._agent.share(run)
+        with self._lock:
+            self._runs = []
 
     def _give_back(self, run: "SamplerRun") -> None:
         """Run it on a thread of its own: its ticks wait, or it is started when its source is there again."""

@@ -155,6 +155,7 @@ def test_samplers_share_a_thread_after_their_first_tick(agent: Sharing):
 
 def test_no_sampler_waits_for_another_one_whose_tick_hangs(agent: Sharing, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sampler_thread, "LONG_S", 0.02)
+    monkeypatch.setattr(sampler_thread, "QUICK_TICKS", 10**9)
     hangs, returns = threading.Event(), threading.Event()
     hung = Steady("hung", lambda: hangs.is_set() and returns.wait(DEADLINE_S))
     others = [Steady("one"), Steady("two")]
@@ -173,6 +174,12 @@ def test_no_sampler_waits_for_another_one_whose_tick_hangs(agent: Sharing, monke
     hangs.clear()
     returns.set()
     assert hung.thread_of_tick_after(5) is before, "it keeps the thread for itself"
+    monkeypatch.setattr(sampler_thread, "QUICK_TICKS", 5)
+    deadline = time.monotonic() + DEADLINE_S
+    while before.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert hung.thread_of_tick_after(5) is agent._shared is not before, "until its ticks are short again"
+    assert not runs[1].is_dead()
     (late,) = agent.begin(Steady("late"))
     assert late.sampler.thread_of_tick_after(5) is agent._shared  # type: ignore[attr-defined]
 
