@@ -97,6 +97,10 @@ def parts() -> dict[str, Part]:
             {"one hour": ["-m", "tests.faults.soak"]},
             [["-m", "tests.faults.soak", "--for", "420"]],
         ),
+        "gateways": Part(
+            "an hour of 128 real agents behind two gateways, one of which is killed: no lost record",
+            {"one hour": ["-m", "tests.faults.gateway_hour"]},
+        ),
         "fuzz": Part(
             "every parser of external input, ten minutes each; 10^8 random inputs over all of them in 2.5 hours",
             {name: ["-m", "tests.fuzz", name, "--seconds", "600"] for name in TARGETS}
