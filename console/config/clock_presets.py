@@ -23,6 +23,8 @@ PRESETS: Final[Mapping[str, Mapping[str, int]]] = {
 REQUEST_US, REPLY_US = 46, 25
 #: The clock estimate rejects windows with fewer bins.
 LEAST_BINS: Final = 10
+#: Pings of each node over SSH for which a window lasts at least: some may be lost.
+PINGS_PER_WINDOW: Final = LEAST_BINS + 2
 _PACKETS: Final = 3
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ..analysis.clock.findings import clock_findings
 from ..analysis.finding import FindingDraft
+from ..config.clock_presets import PINGS_PER_WINDOW
 from ..config.sections import ClockConfig
 from ..core.bus import Hub, Published
 from ..core.control import Control
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 REFRESH_S: Final = 0.5
 MANY: Final = 200
 #: Seconds. Longest window, where windows that follow each other would take more of a core than `cpu_cap_pct`, or where
-#: nodes are so many that fewer than `_LEAST_PINGS` of each would be in a window.
+#: nodes are so many that fewer than `PINGS_PER_WINDOW` of each would be in a window.
 LONGEST_S: Final = 60.0
-_LEAST_PINGS: Final = 12
 #: Seconds between folds while no node sends bins: they only close the last window.
 IDLE_S: Final = 2.0
 #: Seconds by which bins arrive after their probes, and by which the first window waits for the last node.
@@ -146,7 +146,7 @@ class ClockEstimator:
                 if record.method == "ssh":
                     self._ping_every_s = record.cadence_us / 1e6
         by_cost_s = 100 * self._cost_s / self.config.cpu_cap_pct - (self._pause_s or 0.0)
-        needed_s = max(by_cost_s, _LEAST_PINGS * self._ping_every_s)
+        needed_s = max(by_cost_s, PINGS_PER_WINDOW * self._ping_every_s)
         return max(self.config.probe_window_s, min(LONGEST_S, needed_s))
 
     def _open_lines(self) -> None:
@@ -189,8 +189,8 @@ async def measure(
     control.request_clock_probes("measure", True)
     try:
         began = time.monotonic()
-        limit_s = max(for_s, float(config.probe_window_s)) + TAIL_S
         while True:
+            limit_s = max(for_s, float(config.probe_window_s), PINGS_PER_WINDOW * probed.ping_every_s) + TAIL_S
             elapsed_s = time.monotonic() - (began if probed.first_s is None else probed.first_s)
             if elapsed_s >= (BEGIN_S if probed.first_s is None else limit_s):
                 return
@@ -202,10 +202,11 @@ async def measure(
 
 
 class _ProbedEdges:
-    """Edges with bins so far, and the arrival of the first one (monotonic seconds)."""
+    """Edges with bins so far, the arrival of the first one (monotonic seconds), and the interval of pings over SSH."""
 
     def __init__(self) -> None:
         self.first_s: float | None = None
+        self.ping_every_s = 0.0
         self.edges: set[frozenset[str]] = set()  # both ends: a later plan may probe an edge from its other one
 
     def __call__(self, records: Sequence[Published]) -> None:
@@ -213,6 +214,8 @@ class _ProbedEdges:
             if isinstance(record, ClockBins):
                 self.first_s = self.first_s or time.monotonic()
                 self.edges.add(frozenset((record.node, record.dst)))
+                if record.method == "ssh":
+                    self.ping_every_s = record.cadence_us / 1e6
 
 
 class ClockFindings:

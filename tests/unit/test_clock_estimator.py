@@ -12,6 +12,7 @@ from gconsole.analysis.clock.windows import ClockLimits
 from gconsole.config.model import ClockConfig
 from gconsole.core.bus import Hub
 from gconsole.core.control import Control
+from gconsole.monitor import clock_estimator
 from gconsole.monitor.clock_estimator import ClockEstimator, measure
 from gconsole.records import AgentCost, ClockBins
 
@@ -82,3 +83,22 @@ async def test_progress_counts_an_edge_once_from_whichever_end_it_is_probed():
     with pytest.raises(asyncio.CancelledError):
         await measuring
     assert lines[:2] == ["clocks: 0 edges probed", "clocks: 1 edge probed"]
+
+
+@pytest.mark.parametrize(("method", "least_s"), [("udp", 5.0), ("ssh", 24.0)])
+async def test_measuring_over_ssh_lasts_until_there_are_enough_pings(monkeypatch, method, least_s):
+    hub, now = Hub(), [100.0]
+    control = cast(Control, SimpleNamespace(request_clock_probes=lambda name, wanted: None))
+    bins = ClockBins(node="n1", dst="n2", method=method, stamps="ssh", base=0, base_real=0, ahead=0, bin_ms=1, bins=(),
+                     cadence_us=2_000_000, ticks=0)  # fmt: skip
+
+    async def pass_time(seconds: float) -> None:
+        if now[0] == 100.0:
+            hub.publish([bins])
+        now[0] += seconds
+
+    monkeypatch.setattr(clock_estimator, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(clock_estimator, "asyncio", SimpleNamespace(sleep=pass_time))
+    await measure(hub, control, ClockConfig(), 5.0, lambda line: None)
+
+    assert now[0] - 100.0 == pytest.approx(least_s + clock_estimator.TAIL_S, abs=0.3)

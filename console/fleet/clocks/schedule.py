@@ -122,8 +122,11 @@ class ProbeSchedule:
             await self._session(links, ProbePace.of(self._config), None)
         else:
             pace = ProbePace.of(self._config, BACKGROUND_CADENCE_US)
-            await self._session(links, pace, self._config.probe_window_s + TAIL_S)
-            await self._pause(HIDDEN_PERIOD_S if self._is_hidden else BACKGROUND_PERIOD_S)
+            began_s, usual_s = time.monotonic(), self._config.probe_window_s + TAIL_S
+            await self._session(links, pace, usual_s)
+            longer_s = max(0.0, time.monotonic() - began_s - usual_s)
+            period_s = HIDDEN_PERIOD_S if self._is_hidden else BACKGROUND_PERIOD_S
+            await self._pause(max(0.0, period_s - longer_s))
 
     @property
     def _allowed(self) -> bool:
@@ -151,7 +154,10 @@ class ProbeSchedule:
                 await session.begin(pace)
                 if config.method == "auto":
                     self._fall_back(session.without_udp | (self._reported & set(session.edges)))
-            await self._renew(session, links, for_s)
+            if for_s is None:
+                await self._renew(session, links)
+            else:
+                await self._probe_one_window(ssh_probe, for_s)
         finally:
             self._ssh_probe = None
             pinging.cancel()
@@ -159,10 +165,13 @@ class ProbeSchedule:
             await session.end()
             _log.debug("clock probes ended")
 
-    async def _renew(self, session: ProbeSession, links: Mapping[str, NodeLink], for_s: float | None) -> None:
-        if for_s is not None:
-            await self._pause(for_s)
-            return
+    async def _probe_one_window(self, ssh_probe: SshProbe, for_s: float) -> None:
+        """Wait `for_s` seconds, or longer where many nodes are pinged over SSH; until the demand changes."""
+        await self._pause(for_s)
+        if not self._changed.is_set():  # meanwhile edges may have turned out to be blocked
+            await self._pause(ssh_probe.left_of_window_s)
+
+    async def _renew(self, session: ProbeSession, links: Mapping[str, NodeLink]) -> None:
         config = self._config
         until = time.monotonic() + MAX_SESSION_S
         while self._continuous and self._config is config and time.monotonic() < until:

@@ -7,6 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gconsole.config.clock_presets import PINGS_PER_WINDOW
 from gconsole.core.bus import Hub
 from gconsole.fleet.clocks import ssh_probe
 from gconsole.fleet.clocks.ssh_probe import SshProbe, combine
@@ -57,7 +58,7 @@ async def test_without_edges_no_node_is_pinged_and_what_was_measured_of_the_last
     hub.subscribe(published.extend)
     probe = SshProbe(hub, {"a": _Node(), "b": _Node()}, 100)
     publish = probe._publish
-    monkeypatch.setattr(probe, "_publish", lambda cadence_us: rounds.append(cadence_us) or publish(cadence_us))
+    monkeypatch.setattr(probe, "_publish", lambda: rounds.append(1) or publish())
     task = asyncio.create_task(probe.run())
     await until(lambda: len(rounds) > 3)
     assert not any(node.now for node in probe._links.values())
@@ -73,3 +74,25 @@ async def test_without_edges_no_node_is_pinged_and_what_was_measured_of_the_last
     assert not probe._edge_bins
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_was_measured_until_the_end_is_published(monkeypatch):
+    monkeypatch.setattr(ssh_probe, "_PUBLISH_S", 3600.0)
+    hub, published = Hub(), []
+    hub.subscribe(published.extend)
+    probe = SshProbe(hub, {"a": _Node(), "b": _Node()}, 100)
+    probe.edges.add(("a", "b"))
+    task = asyncio.create_task(probe.run())
+    await until(lambda: probe._edge_bins)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [(record.node, record.dst) for record in published] == [("a", "b")]
+
+
+def test_more_nodes_are_pinged_less_often_and_their_window_takes_longer():
+    nodes = [f"n{number}" for number in range(1024)]
+    probe = SshProbe(Hub(), dict.fromkeys(nodes, _Node()), 100)
+    assert (probe.period_s, probe.left_of_window_s) == (0.025, 0.0)
+    probe.edges.update(zip(nodes[::2], nodes[1::2], strict=True))
+    assert probe.period_s == 1024 / ssh_probe.MAX_PER_S
+    assert probe.left_of_window_s == PINGS_PER_WINDOW * probe.period_s
