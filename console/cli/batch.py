@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from ..text.format import comma_words
+from ..text.sanitize import printable
 from .completion import complete_sessions
 from .options import (
     InputPath,
@@ -160,6 +162,7 @@ def diagnose(
     """
     from .output import run_from_file, run_from_folder, session_of
 
+    _refuse_target(str(source))
     output = report_output(output, as_json)
     stacks = wanted_stacks(form, threads, granularity, output)
     if session_of(source) is None and source.is_dir():
@@ -167,6 +170,16 @@ def diagnose(
     if models:
         raise click.UsageError("--model applies to folders only; recordings contain their models")
     return run_from_file(source, output=output, quiet=quiet, fail_on=fail_on, diagnose=True, stacks=stacks)
+
+
+def _refuse_target(word: str) -> None:
+    """Raises UsageError for hosts instead of a recording: `batch` diagnoses these."""
+    from .target_names import is_plainly_a_target
+
+    if Path(word).suffix == ".toml" or (is_plainly_a_target(word) and not Path(word).exists()):
+        shown = printable(word)
+        how = f"gconsole batch {shlex.quote(shown)} --diagnose"
+        raise click.UsageError(f"diagnose reads a recording or a folder, not live nodes; to diagnose {shown}: {how}")
 
 
 def _families(text: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from pathlib import Path
 
@@ -90,3 +91,10 @@ def test_watch_retries_a_name_but_not_a_typing_error(monkeypatch: pytest.MonkeyP
     assert refused.exit_code == 2 and "did you mean hosts.toml?" in refused.output
     assert CliRunner().invoke(gconsole, ["watch", "gpu-node-0999"]).exit_code == 0
     assert watched == ["gpu-node-0999"]
+
+
+@pytest.mark.parametrize("target", ["hosts.toml", "slurm:4711", "node[1-4]"])
+def test_diagnose_of_live_nodes_names_the_command_that_does_it(target: str):
+    result = CliRunner().invoke(gconsole, ["diagnose", target])
+    assert result.exit_code == 2
+    assert f"to diagnose {target}: gconsole batch {shlex.quote(target)} --diagnose" in " ".join(result.output.split())
