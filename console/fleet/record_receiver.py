@@ -180,8 +180,8 @@ Line = tuple[bytes, int]
 class FairReader:
     """Queues the lines of one node and passes them to `process` in order, once each.
 
-    `process` consumes lines until its iterator ends; `set_paused` applies back-pressure. `share` is event-loop time in
-    seconds. `report_overload` is called once per overload, after `LATE_S`.
+    `process` consumes lines until its iterator ends; `set_paused` applies back-pressure. `share` is the event loop's
+    CPU time in seconds. `report_overload` is called once per overload, after `LATE_S`.
     """
 
     def __init__(
@@ -221,9 +221,9 @@ class FairReader:
         """Process the next slice, then pause if over quota; otherwise resume reading."""
         self._pause_timer = None
         if self._queue:
-            started = time.monotonic()
-            self._process(self._slice(started + SLICE_S))
-            pause_s = self._share.spend(time.monotonic() - started)
+            began_s = time.thread_time()  # what other programs take of the processor meanwhile is not the node's
+            self._process(self._slice(time.monotonic() + SLICE_S))
+            pause_s = self._share.spend(time.thread_time() - began_s)
             self._check_overload(pause_s)
             if self._queue or pause_s > 0:
                 self._update_paused(paused=True)

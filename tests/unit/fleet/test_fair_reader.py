@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -152,3 +153,13 @@ async def test_short_overload_is_not_reported_as_late() -> None:
     await until(lambda: receiver.holds == [True, False])
     receiver.fair_reader.add([b"word"], rx=2)
     assert not receiver.told_late
+
+
+def test_time_that_other_programs_take_is_not_charged_to_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    share = TokenBucket(0.1, 0.5)
+    receiver = SlowReceiver(takes_s=0.02, share=share)
+    cpu_s = iter((1.0, 1.001))
+    monkeypatch.setattr(record_receiver, "time", SimpleNamespace(monotonic=time.monotonic, thread_time=cpu_s.__next__))
+    monkeypatch.setattr(record_receiver, "SLICE_S", 3600.0)
+    receiver.fair_reader.add(lines(50), rx=1)
+    assert share.level > 0.49
