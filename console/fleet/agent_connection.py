@@ -96,6 +96,10 @@ class AgentConnection:
         """Sent data that the node has not acknowledged, if known."""
         return self.channel.unacked(self.silent_s()) if self.channel else None
 
+    def is_relay_late(self) -> bool:
+        """Whether the host that passes on this node's bytes is late with those of all its nodes."""
+        return self.channel is not None and self.channel.is_relay_late()
+
     async def answers(self) -> bool | None:
         """Whether the node accepts another connection over the same path, if known."""
         return await self.channel.answers() if self.channel else None

@@ -270,13 +270,13 @@ class NodeLink:
             connection.end(_half_open())
 
     def _check(self, connection: AgentConnection, monitor: LivenessMonitor, *, is_late: bool) -> float:
-        """Ping into silence, and judge the silence unless the console itself is late; seconds until the next check."""
+        """Ping into silence, and judge it unless the console or the gateway is late; seconds until the next check."""
         if connection.ended.is_set():
             return 0.0
         silent_s = self._silent_s(connection)
         try:
             self._ping_when_due(silent_s)
-            if is_late:
+            if is_late or (silent_s > PING_INTO_SILENCE_S and connection.is_relay_late()):
                 return 0.0
             self._check_silence(connection, silent_s)
             self._check_sampling(connection)

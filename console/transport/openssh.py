@@ -75,6 +75,10 @@ class SubprocessChannel:
     async def answers(self) -> None:
         """Unknown: the connection belongs to another program."""
 
+    def is_relay_late(self) -> bool:
+        """Unknown, and so not supposed."""
+        return False
+
     def _pipes(self) -> list[asyncio.ReadTransport]:
         pipes = [cast(asyncio.ReadTransport, self._process.get_pipe_transport(fd)) for fd in (1, 2)]
         return [pipe for pipe in pipes if pipe is not None and not pipe.is_closing()]

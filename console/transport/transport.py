@@ -43,6 +43,9 @@ class Channel(Protocol):
     async def answers(self) -> bool | None:
         """Whether the node accepts another connection over the same path; None if unknown without a login."""
 
+    def is_relay_late(self) -> bool:
+        """Whether the host that passes on this node's bytes is late with those of all its nodes, but reachable."""
+
     def close(self) -> None:
         """Close the channel and any connection only it uses."""
 

@@ -4,6 +4,7 @@ One thread and one selector. Memory is bounded: nothing is read from a node whos
 while `_MAX_OUT` bytes wait for the console. All commands end with the console's connection; keeper.py may go on.
 """
 
+import collections
 import importlib.util
 import json
 import os
@@ -17,11 +18,12 @@ import zlib
 
 from ..agent import cache, cache_users, wire
 from . import frames
+from .endings import SIGNALS, ConsoleLost, Ended, EndedByConsole, end_on_signals
 from .stream import Blob, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NoReturn
+    from typing import Callable, Deque, NoReturn
 
     from ..agent.cache import Cache
     from ..samplers.base import Fields
@@ -35,25 +37,11 @@ _MAX_OUT, _FULL = 1 << 20, 256 << 10
 _TURN = 32 << 10
 #: Seconds between two looks at commands that are about to end, while there are some; and at the console's silence.
 _REAP_S, _IDLE_S = 0.05, 1.0
+#: Seconds for which commands are started before the other nodes have their turn: each start waits for a process.
+_START_S = 0.02
 #: Nodes whose past is sent at the same time: each has a frame of it in memory. Attempts to take over what is kept.
 _MOST_SENDING, _TAKE_OVERS = 16, 3
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-
-
-class Ended(Exception):
-    """The console has gone, or sent what is not the protocol, or a signal came: the text is the reason."""
-
-    is_orderly = False
-
-
-class ConsoleLost(Ended):
-    """The console has gone without a word."""
-
-
-class EndedByConsole(Ended):
-    """The console has ended the gateway."""
-
-    is_orderly = True
 
 
 class Gateway(object):
@@ -77,6 +65,7 @@ class Gateway(object):
         self._openings: dict[str, keeper.Opening] = {}  # by node
         self._sending: list[Stream] = []  # their past is being sent
         self._highest = 0  # number of the last stream that was opened
+        self._unstarted: Deque[Stream] = collections.deque()  # their commands are still to be started
         self._changed: set[Stream] = set()  # what they are watched for may have changed
         self._closing: set[Stream] = set()  # their output has ended
         self._ending: list[Stream] = []  # they have been ended and not exited yet
@@ -107,7 +96,7 @@ class Gateway(object):
         except Ended as ended:
             return ended
         finally:
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
             self._end_all()
             cache_users.withdraw(presence)
@@ -150,7 +139,7 @@ class Gateway(object):
             self.linger_s = self._keep["for_s"]
             presence = self._register()
             try:
-                _end_on_signals()  # of the next gateway of this console, or `clean`
+                end_on_signals()  # of the next gateway of this console, or `clean`
                 keeper.Keeper(self._place, self._folder, openings, self.linger_s, self._keep["bytes"]).run()
             finally:
                 cache_users.withdraw(presence)
@@ -185,6 +174,7 @@ class Gateway(object):
             handler = self._handlers.get(key.fd)  # None: its stream ended in this turn
             if handler is not None:
                 handler(events)
+        self._start_commands()
         now = time.monotonic()
         self._send_past()
         if now - self._received_at > self._orphan_s:
@@ -196,9 +186,10 @@ class Gateway(object):
             self._flush(now)
 
     def _timeout_s(self) -> float:
-        wait_s = _REAP_S if self._ending or self._closing else _IDLE_S
-        if self._has_room and any(stream.credit > 0 for stream in self._sending[:_MOST_SENDING]):
+        can_send = self._has_room and any(stream.credit > 0 for stream in self._sending[:_MOST_SENDING])
+        if self._unstarted or can_send:
             return 0.0
+        wait_s = _REAP_S if self._ending or self._closing else _IDLE_S
         if self._gathered:
             wait_s = min(wait_s, max(0.0, self._flushed_at + GATHER_S - time.monotonic()))
         return wait_s
@@ -331,13 +322,32 @@ class Gateway(object):
             raise wire.BadFrame("stream %d was opened before" % number)
         self._highest = number
         argv = json.loads(payload.decode("utf-8"))["argv"]
-        try:
-            stream = self._streams[number] = Stream(number, [str(word) for word in argv])
-            self._changed.add(stream)
-            if self._folder is not None:
+        stream = self._streams[number] = Stream(number, [str(word) for word in argv])
+        self._unstarted.append(stream)
+        if self._folder is not None:
+            try:
                 self._follow(stream, self._folder, payload)
-        except OSError as error:
-            self._send_end(number, None, "cannot start %s: %s" % (argv[0], error.strerror or error))
+            except OSError as error:
+                self._refuse(stream, "cannot read what is kept of its node", error)
+
+    def _refuse(self, stream: "Stream", what: str, error: OSError) -> None:
+        self._drop(stream)
+        self._send_end(stream.number, None, "%s: %s" % (what, error.strerror or error))
+
+    def _start_commands(self) -> None:
+        """Start the commands that wait for it, for a moment."""
+        until = time.monotonic() + _START_S
+        while self._unstarted:
+            stream = self._unstarted.popleft()
+            if self._streams.get(stream.number) is not stream:
+                continue  # ended before its start
+            try:
+                stream.start()
+                self._changed.add(stream)
+            except OSError as error:
+                self._refuse(stream, "cannot start %s" % stream.argv[0], error)
+            if time.monotonic() > until:
+                return
 
     @staticmethod
     def _follow(stream: "Stream", folder: "spool.Folder", payload: bytes) -> None:
@@ -471,7 +481,7 @@ class Gateway(object):
 
 def run(start: "Fields", place: "Cache") -> "NoReturn":
     """Serve the console on standard input and output, then end the process."""
-    _end_on_signals()
+    end_on_signals()
     os.nice(10)
     _raise_descriptor_limit()
     gateway = Gateway(start, place)
@@ -479,16 +489,6 @@ def run(start: "Fields", place: "Cache") -> "NoReturn":
         gateway.go_on(gateway.run())
     finally:
         os._exit(0)
-
-
-def _end_on_signals() -> None:
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, end_on_signal)
-
-
-def end_on_signal(number: int, _: "Any") -> None:
-    """Signal handler: end in order."""
-    raise Ended("signal %d" % number)
 
 
 def _raise_descriptor_limit() -> None:

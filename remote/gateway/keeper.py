@@ -163,7 +163,9 @@ class _Node(object):
         self._opened_at, self._agent, self._last = now, "", 0
         del self._buffer[:]
         try:
-            stream = self._stream = Stream(0, self._opening.argv)
+            stream = Stream(0, self._opening.argv)
+            stream.start()
+            self._stream = stream
         except OSError:
             self._retry()
             return

@@ -7,10 +7,9 @@ output, and slurmstepd cuts a line that is longer than 1,024 bytes: the frames t
 import binascii
 import json
 import os
-import signal
 import sys
 
-from . import frames, gateway
+from . import endings, frames, gateway
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ class StepTask(gateway.Gateway):
 
 def run(stdin: "BufferedReader", start: "Fields", place: "Cache") -> "NoReturn":
     """Serve the console, then end the process: with status 1 unless the console has ended it."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, gateway.end_on_signal)
+    endings.end_on_signals()
     os.set_blocking(0, False)
     task = StepTask(start, place)
     status = 1

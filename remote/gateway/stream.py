@@ -1,4 +1,4 @@
-"""One command that reaches a node, usually the user's own ssh: its pipes, its window, its end."""
+"""One command that reaches a node, usually the user's own ssh: its start, its pipes, its window, its end."""
 
 import collections
 import os
@@ -36,30 +36,37 @@ class Blob(object):
 
 
 class Stream(object):
-    """A running command. `credit`: bytes of its output that the console accepts.
+    """A command. `credit`: bytes of its output that the console accepts.
 
     `opening` and `past`: how its node is reached, and what the disk has of it; None where nothing is kept.
     """
 
     def __init__(self, number: int, argv: "list[str]") -> None:
-        """Start the command. Raises OSError."""
-        self.number = number
+        """A command that `start` starts; what is added before is written then."""
+        self.number, self.argv = number, argv
         self.credit = frames.WINDOW
-        self.is_output_open = self.is_error_open = self.is_input_open = True
+        self.is_output_open = self.is_error_open = self.is_input_open = False
+        self.input = self.output = self.error = -1
         self.opening: Opening | None = None
         self.past: Past | None = None
-        self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self.input, self.output = self._process.stdin.fileno(), self._process.stdout.fileno()
-        self.error = self._process.stderr.fileno()
-        for fd in (self.input, self.output, self.error):
-            os.set_blocking(fd, False)
+        self._process: subprocess.Popen[bytes] | None = None
         self._queue: Deque[tuple[bytes | bytearray, int, Blob | None]] = collections.deque()
         self._offset = 0  # bytes of the first item that are written
         self._queued, self._written = 0, 0  # by the window's count: waiting, and written since the last credit
         self._kill_at: float | None = None  # monotonic time
+
+    def start(self) -> None:
+        """Start the command. Raises OSError."""
+        process = self._process = subprocess.Popen(
+            self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+        assert process.stdin and process.stdout and process.stderr
+        self.input, self.output, self.error = (
+            pipe.fileno() for pipe in (process.stdin, process.stdout, process.stderr)
+        )
+        for fd in (self.input, self.output, self.error):
+            os.set_blocking(fd, False)
+        self.is_output_open = self.is_error_open = self.is_input_open = True
 
     def add(self, data: bytes) -> None:
         """Queue bytes for the command. Raises BadFrame beyond the window."""
@@ -72,7 +79,7 @@ class Stream(object):
     def _put(self, data: "bytes | bytearray", cost: int, blob: "Blob | None") -> None:
         if self._queued + cost > frames.WINDOW:
             raise wire.BadFrame("stream %d: more bytes than its window" % self.number)
-        if self.is_input_open:
+        if self.is_input_open or self._process is None:
             self._queued += cost
             self._queue.append((data, cost, blob))
 
@@ -117,12 +124,12 @@ class Stream(object):
         self._queued = 0
         if self.is_input_open:
             self.is_input_open = False
-            assert self._process.stdin
+            assert self._process is not None and self._process.stdin
             self._process.stdin.close()
 
     def status(self) -> "int | None":
-        """Its exit status; None while it runs."""
-        return self._process.poll()
+        """Its exit status; None while it runs, and before."""
+        return self._process.poll() if self._process is not None else None
 
     def end(self) -> None:
         """Begin to end the command and what it started; `reap` ends that."""
@@ -132,7 +139,7 @@ class Stream(object):
 
     def reap(self) -> bool:
         """Whether the ended command is gone; one that ignores SIGTERM is killed."""
-        if self._process.poll() is not None:
+        if self._process is None or self._process.poll() is not None:
             return True
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._signal(signal.SIGKILL)
@@ -141,12 +148,14 @@ class Stream(object):
     def close(self) -> None:
         """Close the pipes."""
         self.close_input()
+        if self._process is None:
+            return
         assert self._process.stdout and self._process.stderr
         self._process.stdout.close()
         self._process.stderr.close()
 
     def _signal(self, number: int) -> None:
-        if self._process.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             try:
                 os.killpg(self._process.pid, number)
             except OSError:

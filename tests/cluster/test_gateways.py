@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from program import GCONSOLE, batch, gconsole
 from rig import Node
 
 from gconsole.fleet.deploy import agent_payload
+from gconsole.fleet.node_link import SILENT_S
 from gconsole.records import Log
 from gconsole.transport.gateway.connection import GatewayConnection
 
@@ -27,6 +29,12 @@ def cluster(needs_namespaces: None) -> Iterator[Site]:
 def ours(node: Node) -> list[str]:
     """Processes of gconsole, and what it started, on a node."""
     return [line for line in node.ps().splitlines() if "gconsole-agent" in line or " ssh " in line]
+
+
+def program_of(gateway: Node) -> int:
+    """Pid of the gateway's program; its commands name the agent, too."""
+    [line] = [line for line in gateway.ps().splitlines() if "gconsole-agent" in line and "ssh" not in line]
+    return int(line.split()[0])
 
 
 async def until_nothing_is_left(*nodes: Node) -> None:
@@ -123,6 +131,23 @@ async def test_other_gateway_takes_over_and_no_record_is_lost_or_doubled(cluster
         await fleet.until(lambda: any(log.is_over for log in lost_gateways(fleet)))
         kept = [node.name for node in cluster.nodes if node.name not in moved]
         assert all(fleet.history(name) == ["expected", "connecting", "ok"] for name in kept)
+    await until_nothing_is_left(*cluster.gateways, *cluster.nodes)
+
+
+async def test_nodes_of_a_gateway_that_has_no_processor_are_not_shown_as_lost(cluster: Site, tmp_path: Path) -> None:
+    hosts = cluster.hosts(tmp_path / "hosts.toml", gateways=1)
+    gateway = cluster.gateways[0]
+    async with started_fleet(hosts) as fleet:
+        await fleet.sampled()
+        program = program_of(gateway)
+        gateway.kill(program, signal.SIGSTOP)
+        try:
+            await fleet.until(lambda: connections(fleet)[0].silent_s() > 2 * SILENT_S)
+        finally:
+            gateway.kill(program, signal.SIGCONT)
+        last = len(fleet.records)
+        await fleet.until(lambda: len(fleet.records) > last + 50)
+        assert [fleet.history(node.name) for node in cluster.nodes] == [["expected", "connecting", "ok"]] * 4
     await until_nothing_is_left(*cluster.gateways, *cluster.nodes)
 
 

@@ -69,7 +69,7 @@ _FIRST = (_AGENT, f"{_AGENT}.agent", f"{_AGENT}.agent.cache", f"{_AGENT}.agent.s
 #: All modules of a task of a step; it sends no request, because the bytes of the answer would reach all tasks.
 _STEP = (
     *_FIRST, f"{_AGENT}.agent.cache_users", f"{_AGENT}.agent.wire", f"{_AGENT}.gateway", f"{_AGENT}.gateway.frames",
-    f"{_AGENT}.gateway.gateway", f"{_AGENT}.gateway.step", f"{_AGENT}.gateway.stream",
+    f"{_AGENT}.gateway.endings", f"{_AGENT}.gateway.gateway", f"{_AGENT}.gateway.step", f"{_AGENT}.gateway.stream",
 )  # fmt: skip
 _build_lock = threading.Lock()
 #: Bytes that zlib looks back.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .. import errors
-from ..liveness import LivenessMonitor
+from ..liveness import SUSPECT_AFTER_S, LivenessMonitor
 from ..transport import Channel, Receiver
 from . import frames
 from .frames import FrameDecoder, Kind, MalformedGatewayFrame
@@ -23,6 +24,8 @@ STOP_S = 3.0
 PING_S, SHOWN_S = 1.0, 2.2
 #: Seconds of silence until a gateway is given up, unless its connection is found dead earlier.
 DEAD_S = 10.0
+#: Seconds after a silence until nodes are judged again: what the gateway held back comes node by node.
+SETTLE_S = 1.0
 #: Seconds between two checks of the silence; one that is later than `LATE_S` judges nothing: answers may wait unread.
 _CHECK_S, _LATE_S = 0.25, 1.0
 #: Bytes before the hello: output of login scripts.
@@ -67,7 +70,8 @@ class GatewayConnection:
         self._decoder = FrameDecoder()
         self._timer: asyncio.Handle | None = None  # decoding goes on
         self._is_pausing = False  # reading is paused
-        self._streams = StreamMultiplexer()
+        self._streams = StreamMultiplexer(is_late=self.is_late)
+        self._late_at = -math.inf  # monotonic time at which it was late last
         self._received_at = time.monotonic()
         self._liveness: asyncio.Task[None] | None = None
 
@@ -162,6 +166,18 @@ class GatewayConnection:
         """Seconds since data was last received."""
         return time.monotonic() - self._received_at
 
+    def is_late(self) -> bool:
+        """Whether the gateway passes nothing on although its host acknowledges what is sent, or did so just now.
+
+        A login node without a free processor is so while it opens connections to many nodes. Its nodes are not lost.
+        """
+        now = time.monotonic()
+        if self.silent_s() > SUSPECT_AFTER_S and self._channel is not None:
+            unacked = self._channel.unacked(self.silent_s())
+            if unacked is not None and not unacked.segments:
+                self._late_at = now
+        return now < self._late_at + SETTLE_S
+
     @property
     def _channel(self) -> Channel | None:
         return self._streams.channel
@@ -230,10 +246,10 @@ class GatewayConnection:
     def _decode(self) -> None:
         """Decode a slice; the next one follows when the event loop and this gateway's share allow it."""
         self._timer = None
-        started = time.monotonic()
+        began_s = time.thread_time()
         try:
             received = self._decoder.next_frames()
-            pause_s = self._share.spend(time.monotonic() - started)
+            pause_s = self._share.spend(time.thread_time() - began_s)
             for frame in received:
                 self._streams.handle(frame)
                 if self._is_closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,9 +21,13 @@ _MIN_BLOB = 4 << 10
 class StreamMultiplexer:
     """The streams over one channel, which is `channel` while it is open; `bytes_sent`: frames included."""
 
-    def __init__(self, *, confirms_blobs: bool = True) -> None:
-        """`confirms_blobs`: the far side says for each blob whether it lacks it; else all are sent."""
+    def __init__(self, *, confirms_blobs: bool = True, is_late: Callable[[], bool] = lambda: False) -> None:
+        """`confirms_blobs`: the far side says for each blob whether it lacks it; else all are sent.
+
+        `is_late`: whether the far side is late with what it passes on, but reachable.
+        """
         self.channel: Channel | None = None
+        self.is_late = is_late
         self.bytes_sent = 0
         self._confirms_blobs = confirms_blobs
         self._streams: dict[int, NodeChannel] = {}
@@ -185,6 +189,10 @@ class NodeChannel:
 
     async def answers(self) -> bool | None:
         """Unknown: the connection to the node belongs to the gateway."""
+
+    def is_relay_late(self) -> bool:
+        """Whether the gateway is late with what it passes on, but reachable."""
+        return self._streams.is_late()
 
     def close(self) -> None:
         """End the command."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import zlib
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from gconsole.transport import errors
-from gconsole.transport.gateway import frames
+from gconsole.transport.gateway import connection, frames
 from gconsole.transport.gateway.connection import GatewayConnection
 from gconsole.transport.gateway.frames import Kind
 from gconsole.transport.gateway.streams import NodeChannel
+from gconsole.transport.transport import Unacked
 from gconsole_remote.gateway import frames as remote_frames
 
 BIG = 10_000
@@ -47,14 +50,20 @@ class WireChannel:
     def __init__(self) -> None:
         self.written = bytearray()
         self.is_closed = False
+        self.sent: Unacked | None = None  # and not acknowledged
 
     def write(self, data: bytes) -> None:
         self.written += data
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
-    def unacked(self, silent_s: float) -> None: ...
+    def unacked(self, silent_s: float) -> Unacked | None:
+        return self.sent
+
     async def answers(self) -> None: ...
+    def is_relay_late(self) -> bool:
+        return False
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -240,3 +249,26 @@ def test_gateway_that_ends_before_its_hello_explains_why() -> None:
         assert gateway.lost == []
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_late"), [(Unacked(0, 0), True), (Unacked(1, 0), False), (None, False)], ids=["late", "cut", "unknown"]
+)
+def test_gateway_is_late_only_while_its_host_acknowledges_and_for_a_moment_after(
+    monkeypatch: pytest.MonkeyPatch, sent: Unacked | None, is_late: bool
+) -> None:
+    now = [time.monotonic()]
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=time.thread_time))
+
+    def act(gateway: Gateway) -> None:
+        node, _ = gateway.open()
+        gateway.channel.sent = sent
+        assert not node.is_relay_late()
+        now[0] += 3.0
+        assert node.is_relay_late() is is_late
+        gateway.send()
+        assert node.is_relay_late() is is_late
+        now[0] += connection.SETTLE_S
+        assert not node.is_relay_late()
+
+    with_gateway(act)

@@ -51,6 +51,9 @@ class _Node:
     async def answers(self, node: NodeConfig | None = None) -> bool | None:
         return None
 
+    def is_relay_late(self) -> bool:
+        return False
+
     def close(self) -> None: ...
 
     def frames(self) -> list[dict[str, Any]]:
