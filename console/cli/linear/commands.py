@@ -50,6 +50,8 @@ PROGRESS_S: Final = 2.0
 #: Seconds that `wait` waits by default, and between two looks.
 WAIT_S: Final = 60.0
 POLL_S: Final = 0.1
+#: Seconds, at most, from the last report until all ranks of the nodes are in a snapshot: a busy console folds later.
+FOLDED_S: Final = 10.0
 
 
 class LineCommand(NamedTuple):
@@ -334,7 +336,12 @@ class LiveRunner(CommandRunner):
             if time.monotonic() >= end:
                 raise CommandError(f"some nodes have not reported after {limit_s:g} s")
             await asyncio.sleep(POLL_S)
-        await asyncio.sleep(2 * POLL_S)  # until the folded ranks and GPUs are in a snapshot
+        end = time.monotonic() + FOLDED_S
+        while self._shows_fewer_ranks_than(len(store.ranks)) and time.monotonic() < end:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(POLL_S)
+
+    def _shows_fewer_ranks_than(self, count: int) -> bool:
+        return sum(len(job.rows) for job in self._snapshot().jobs.jobs) < count
 
     def _quit(self, text: str) -> Iterable[str]:
         running = [each.name for each in self._console.recorder.active()]
