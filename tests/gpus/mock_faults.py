@@ -11,6 +11,7 @@ of `tests/gpus/nvml`.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -43,11 +44,6 @@ process_filter = "env:GCONSOLE_TEST_NOBODY=1"
 """
 
 Change = Mapping[str, Any]
-#: All GPUs at work.
-BUSY: Change = {
-    "utilization": {"gpu": 98, "memory": 40},
-    "clocks_throttle_reasons": {"gpu_idle": False},
-}
 
 
 class Fault(NamedTuple):
@@ -73,6 +69,15 @@ class Result(NamedTuple):
     cleared_s: float | None
     text: str
     others: list[str]  # further findings meanwhile
+
+
+def busy(profile: Path) -> Change:
+    """All GPUs at work, with the highest clock of their kind."""
+    clock = int(re.findall(r"^ *sm_max: (\d+)", profile.read_text(), re.MULTILINE)[0])
+    return {
+        "utilization": {"gpu": 98, "memory": 40}, "clocks": {"sm_current": clock, "graphics_current": clock},
+        "clocks_throttle_reasons": {"gpu_idle": False},
+    }  # fmt: skip
 
 
 def xid(code: int, profile: str) -> Fault:
@@ -148,8 +153,8 @@ FAULTS = (
 class Injector:
     """A console on this machine with one profile of the mock, and its findings about GPUs."""
 
-    def __init__(self, fleet: gconsole.ConnectedFleet, overrides: Path) -> None:
-        self._overrides = overrides
+    def __init__(self, fleet: gconsole.ConnectedFleet, overrides: Path, busy: Change) -> None:
+        self._overrides, self._busy = overrides, busy
         self._open: dict[tuple[str, str], Finding] = {}  # by id and first culprit
         self._changed = threading.Condition()
         self._stream = fleet.watch(self._add)
@@ -172,11 +177,11 @@ class Injector:
 
     def _found(self, fault: Fault) -> Finding | None:
         named = (finding for finding in self._open.values() if finding.id == fault.finding)
-        return next((finding for finding in named if fault.words in finding.text), None)
+        return next((each for each in named if fault.words in each.text and f"gpu{GPU}" in each.text), None)
 
     def run(self, fault: Fault) -> Result:
         """Inject it, wait for its finding, repair it, and wait until all have cleared."""
-        every = BUSY if fault.is_busy else {}
+        every = self._busy if fault.is_busy else {}
         self._set(every, {})
         time.sleep(BUSY_S if fault.is_busy else 1.0)
         began = time.monotonic()
@@ -204,7 +209,7 @@ def run_profile(name: str, faults: Sequence[Fault], overrides: Path, folder: Pat
     hosts = folder / f"{name}.toml"
     hosts.write_text(_HOSTS.format(cache=folder / f"cache-{name}"))
     with gconsole.connect(str(hosts)) as fleet:
-        injector = Injector(fleet, overrides)
+        injector = Injector(fleet, overrides, busy(Path(os.environ["MOCK_NVML_CONFIG"])))
         until = time.monotonic() + SEEN_S
         while not len(fleet.gpus) and time.monotonic() < until:
             time.sleep(0.2)
