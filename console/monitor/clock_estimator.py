@@ -28,7 +28,7 @@ from .clock_jsonl import ClockLines, new_file
 if TYPE_CHECKING:
     from ..analysis.clock.windows import ClockFold
 
-#: Seconds between folds; from `MANY` bins on a fold runs in a thread (an edge's window takes some ms).
+#: Seconds between folds; from `MANY` records of bins in a window on a fold runs in a thread (an edge takes some ms).
 REFRESH_S: Final = 0.5
 MANY: Final = 200
 #: Seconds. Longest window, where windows that follow each other would take more of a core than `cpu_cap_pct`, or where
@@ -94,7 +94,7 @@ class ClockEstimator:
         async with self._busy:
             records, self._pending = self._pending, []
             try:
-                if sum(isinstance(record, ClockBins) for record in records) < MANY:
+                if self._open_bins(records) < MANY:
                     results = self._folded(records, is_last)
                 else:
                     results = await asyncio.to_thread(self._folded, records, is_last)
@@ -109,6 +109,11 @@ class ClockEstimator:
             await asyncio.sleep(REFRESH_S if self._has_bins else IDLE_S)
             self._has_bins = any(isinstance(record, ClockBins) for record in self._pending)
             await self.refresh()
+
+    def _open_bins(self, records: Sequence[Published]) -> int:
+        """Records of bins in the window under way, which any of these records may close."""
+        held = self._fold.held if self._fold is not None else 0
+        return held + sum(isinstance(record, ClockBins) for record in records)
 
     def _append(self, records: Sequence[Published]) -> None:
         self._pending += [record for record in records if isinstance(record, _KINDS)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 import time
 from types import SimpleNamespace
 from typing import cast
@@ -13,7 +14,7 @@ from gconsole.config.model import ClockConfig
 from gconsole.core.bus import Hub
 from gconsole.core.control import Control
 from gconsole.monitor import clock_estimator
-from gconsole.monitor.clock_estimator import ClockEstimator, measure
+from gconsole.monitor.clock_estimator import MANY, ClockEstimator, measure
 from gconsole.records import AgentCost, ClockBins
 
 
@@ -102,3 +103,26 @@ async def test_measuring_over_ssh_lasts_until_there_are_enough_pings(monkeypatch
     await measure(hub, control, ClockConfig(), 5.0, lambda line: None)
 
     assert now[0] - 100.0 == pytest.approx(least_s + clock_estimator.TAIL_S, abs=0.3)
+
+
+async def test_window_of_many_edges_is_closed_in_a_thread_whatever_closes_it():
+    hub, threads = Hub(), []
+    estimator = ClockEstimator(hub, ClockConfig(), "pod")
+
+    class Fold:
+        limits = ClockLimits()
+        held = 0
+
+        def add(self, records):
+            threads.append(threading.current_thread() is threading.main_thread())
+            self.held += sum(isinstance(record, ClockBins) for record in records)
+            return []
+
+    estimator._fold = Fold()  # type: ignore[assignment]
+    bins = ClockBins(node="n1", dst="n2", method="ssh", stamps="ssh", base=0, base_real=0, ahead=0, bin_ms=1, bins=(),
+                     cadence_us=1, ticks=0)  # fmt: skip
+    for batch in ([bins] * (MANY - 1), [bins], [AgentCost(node="node1", sample_interval_ms=1000)]):
+        estimator._append(batch)
+        await estimator.refresh()
+
+    assert threads == [True, False, False]

@@ -72,6 +72,11 @@ class ClockFold:
                 self._sources[record.node] = record
         return results
 
+    @property
+    def held(self) -> int:
+        """Records of bins in the open window."""
+        return sum(map(len, self._bins.values()))
+
     def finish(self) -> list[ClockWindow | ClockNode]:
         """Close the open window, if any."""
         return self._close(self._closed) if self._bins else []
