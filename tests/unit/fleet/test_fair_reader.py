@@ -43,6 +43,20 @@ class SlowReceiver:
         self.sizes.append(len(self.last_received) - before)
 
 
+class ChargedReceiver(SlowReceiver):
+    """Is charged with `takes_s` of CPU for each line and does not use it: the load of the machine does not matter.
+
+    `cpu_s` is what `time.thread_time` is to return.
+    """
+
+    cpu_s = 0.0
+
+    def _hear(self, lines: Iterator[Line]) -> None:
+        for line, _ in lines:
+            self.cpu_s += self.takes_s
+            self.last_received.append(line)
+
+
 def lines(count: int) -> list[bytes]:
     return [str(number).encode() for number in range(count)]
 
@@ -128,10 +142,12 @@ async def test_lateness_is_reported_once_per_overload(
 ) -> None:
     monkeypatch.setattr(record_receiver, "LATE_S", 0.05)
     share = TokenBucket(0.5, 0.1)
-    receiver = SlowReceiver(share=share)
+    receiver = ChargedReceiver(share=share)
+    times = SimpleNamespace(monotonic=time.monotonic, thread_time=lambda: receiver.cpu_s)
+    monkeypatch.setattr(record_receiver, "time", times)
 
     async def flood(times: int) -> None:
-        receiver.takes_s = 0.001
+        receiver.takes_s = 0.003
         for number in range(times):
             await until(lambda: receiver.holds[-1:] != [True])
             receiver.fair_reader.add(lines(20), rx=number)
