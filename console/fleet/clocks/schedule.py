@@ -84,8 +84,18 @@ class ProbeSchedule:
         if earlier is not None:
             earlier.cancel()
         self.want(who, True)
-        duration_s = self._config.probe_window_s + TAIL_S
-        self._releases[who] = asyncio.get_running_loop().call_later(duration_s, self.want, who, False)
+        self._release_after(self._config.probe_window_s + TAIL_S, who)
+
+    def _release_after(self, seconds: float, who: str) -> None:
+        self._releases[who] = asyncio.get_running_loop().call_later(seconds, self._release, who)
+
+    def _release(self, who: str) -> None:
+        """Release the window of `who`, once there are enough pings where nodes are pinged over SSH."""
+        left_s = self._ssh_probe.left_of_window_s if self._ssh_probe is not None else 0.0
+        if left_s > 0:
+            self._release_after(left_s, who)
+        else:
+            self.want(who, False)
 
     async def stop(self) -> None:
         """End the session and the task."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -72,7 +73,25 @@ async def test_window_over_ssh_lasts_until_there_are_enough_pings(monkeypatch: p
 
     monkeypatch.setattr(ProbeSchedule, "_pause", find_all_blocked)
     probe = SshProbe(Hub(), links, 100)
-    ring = list(zip(links, [*links][1:], strict=False))
+    ring = list(pairwise(links))
     await schedule._probe_one_window(probe, 4.8)
 
     assert pauses == [4.8, pytest.approx(PINGS_PER_WINDOW * 1024 / MAX_PER_S)]
+
+
+async def test_window_for_a_capture_is_released_after_enough_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [f"n{number}" for number in range(1024)]
+    links: Any = dict.fromkeys(nodes)
+    schedule = ProbeSchedule(ClockConfig(), Hub(), lambda: links)
+    delays: list[float] = []
+    monkeypatch.setattr(schedule, "_release_after", lambda seconds, who: delays.append(seconds))
+    schedule.want("capture", True)
+    probe = schedule._ssh_probe = SshProbe(Hub(), links, 100)
+    probe.edges.update(pairwise(nodes))
+
+    schedule._release("capture")
+    assert schedule._wanted == {"capture"} and delays == [pytest.approx(PINGS_PER_WINDOW * 1024 / MAX_PER_S)]
+
+    probe._rounds = PINGS_PER_WINDOW
+    schedule._release("capture")
+    assert not schedule._wanted and len(delays) == 1
