@@ -173,10 +173,11 @@ def diagnose(
 
 
 def _refuse_target(word: str) -> None:
-    """Raises UsageError for hosts instead of a recording: `batch` diagnoses these."""
+    """Raises UsageError for hosts instead of a recording: `batch` diagnoses these. A session may be named `local`."""
     from .target_names import is_plainly_a_target
 
-    if Path(word).suffix == ".toml" or (is_plainly_a_target(word) and not Path(word).exists()):
+    is_input = word == "local" or (Path(word).exists() and Path(word).suffix != ".toml")
+    if is_plainly_a_target(word) and not is_input:
         shown = printable(word)
         how = f"gconsole batch {shlex.quote(shown)} --diagnose"
         raise click.UsageError(f"diagnose reads a recording or a folder, not live nodes; to diagnose {shown}: {how}")
