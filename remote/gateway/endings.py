@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+#: Signals that end a gateway in order.
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 

@@ -41,7 +41,7 @@ def blocks(section: str, language: str) -> list[str]:
 
 
 class Reader:
-    """Somebody who follows the page: a shell, a terminal and a working folder."""
+    """A user who follows the page, with a shell, a terminal and a working folder."""
 
     def __init__(self, folder: Path, section: str, env: Mapping[str, str]) -> None:
         self.folder = folder
@@ -73,6 +73,7 @@ class Reader:
         return Tmux(f"bash {script}", columns=140)
 
     def has_followed_all(self) -> bool:
+        """Whether no block is left."""
         return next(self._commands, None) is None
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import gconsole
 from gconsole.records import Finding
 
-from .mock_profiles import OF_THE_MACHINE, profiles
+from .mock_profiles import HOSTS, OF_THE_MACHINE, profiles
 
 GPU = "2"
 #: Goal, and deadlines: until a finding is there, and until it has cleared (a window of 60 s, and 15 s more).
@@ -34,14 +34,6 @@ GOAL_S, SEEN_S, CLEARED_S = 10.0, 45.0, 150.0
 BUSY_S = 8.0
 #: Seconds for which a GPU is lost, as in a reset: that ends an XID.
 RESET_S = 4.0
-_HOSTS = """[ssh]
-transport = "local"
-[agent]
-cache_dir = "{cache}"
-[[nodes]]
-hosts = "mock"
-process_filter = "env:GCONSOLE_TEST_NOBODY=1"
-"""
 
 Change = Mapping[str, Any]
 
@@ -207,7 +199,7 @@ class Injector:
 def run_profile(name: str, faults: Sequence[Fault], overrides: Path, folder: Path) -> None:
     """Run the faults of one profile, one after the other, and print each result as JSON."""
     hosts = folder / f"{name}.toml"
-    hosts.write_text(_HOSTS.format(cache=folder / f"cache-{name}"))
+    hosts.write_text(HOSTS.format(cache=folder / f"cache-{name}"))
     with gconsole.connect(str(hosts)) as fleet:
         injector = Injector(fleet, overrides, busy(Path(os.environ["MOCK_NVML_CONFIG"])))
         until = time.monotonic() + SEEN_S

@@ -32,7 +32,8 @@ OF_THE_MACHINE = frozenset(
     }
 )
 LIMIT_S = 120.0
-_HOSTS = """[ssh]
+#: The hosts file of a console on this machine; `cache` is the agent's folder.
+HOSTS = """[ssh]
 transport = "local"
 [agent]
 cache_dir = "{cache}"
@@ -71,7 +72,7 @@ def watch(library: Path, profile: Path, duration: str, folder: Path) -> Run:
     """Watch this machine with that profile."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         hosts, report = Path(own) / "hosts.toml", Path(own) / "report.json"
-        hosts.write_text(_HOSTS.format(cache=folder / "cache"))
+        hosts.write_text(HOSTS.format(cache=folder / "cache"))
         argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(hosts), "--for", duration]
         env = {**os.environ, "LD_LIBRARY_PATH": str(library), "MOCK_NVML_CONFIG": str(profile)}
         done = subprocess.run(
