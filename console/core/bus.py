@@ -33,7 +33,7 @@ class Hub:
     def __init__(self, console_id: str | None = None, seq: int = 0) -> None:
         """A console that resumes a crashed one takes its id, and the number of its last record."""
         self.console_id = console_id or secrets.token_hex(8)
-        self._sinks: list[Sink] = []
+        self._sinks: list[tuple[Sink, frozenset[type] | None]] = []
         self._seq = seq
         #: The last of an agent's records up to a number that is safely on disk; replaced by a recorder.
         self.kept: Callable[[str, int], int] = _all_of_them
@@ -42,15 +42,24 @@ class Hub:
         """Publish own records under this console id from now on, numbered after `seq`."""
         self.console_id, self._seq = console_id, seq
 
-    def subscribe(self, sink: Sink) -> Callable[[], None]:
-        """Add a sink; returns a function that removes it."""
-        self._sinks.append(sink)
-        return lambda: self._sinks.remove(sink)
+    def subscribe(self, sink: Sink, kinds: frozenset[type] | None = None) -> Callable[[], None]:
+        """Add a sink; returns a function that removes it.
+
+        With `kinds` it gets only records of these types, and no batch without any: most records of a large fleet are
+        samples, of which most sinks read none.
+        """
+        entry = sink, kinds
+        self._sinks.append(entry)
+        return lambda: self._sinks.remove(entry)
 
     def publish(self, records: Sequence[Published]) -> None:
         """Publish records of agents, already stamped."""
-        for sink in tuple(self._sinks):  # a copy: a sink may end its own subscription
-            sink(records)
+        arrived: set[type] = set(map(type, records))
+        for sink, kinds in tuple(self._sinks):  # a copy: a sink may end its own subscription
+            if kinds is None:
+                sink(records)
+            elif not kinds.isdisjoint(arrived):
+                sink([record for record in records if type(record) in kinds])
 
     def publish_own(self, *records: Record) -> None:
         """Stamp and publish the console's own records."""
@@ -67,6 +76,10 @@ def _retry_text(state: NodeState) -> str:
     if state.retry_at is None:
         return "; no retry" if state.error and state.state == "failed" else ""
     return f"; retry in {duration(max(0, state.retry_at - state.t))}"
+
+
+#: Kinds of which `log_records` logs some.
+LOGGED: Final = frozenset({NodeState, Finding, Gap, Log, ConsoleRecord})
 
 
 def log_records(batch: Sequence[Published]) -> None:

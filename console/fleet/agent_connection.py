@@ -152,7 +152,7 @@ class AgentConnection:
         if records:
             last = records[-1]
             self.sampling.on_records(0 if isinstance(last, RawRecord) else last.mono)
-            self._hub.publish([_without_secrets(record) for record in records])
+            self._hub.publish(list(map(_without_secrets, records)) if Stack in map(type, records) else records)
             if self._node.agent.linger_s > 0:
                 self._acknowledge()
 

@@ -87,7 +87,7 @@ class Fleet:
         self._sweep = GcSweep()
         self._pod_events = PodEvents(hub, [node.engine for node in config.nodes if isinstance(node.engine, PodExec)])
         self._stopped = False
-        self._unsubscribe = hub.subscribe(self._watch)
+        self._unsubscribe = hub.subscribe(self._watch, frozenset({NodeState, GpuInfo, Rank, AgentCost}))
         run_command.raise_limit(len(config.nodes))
 
     async def start(self) -> None:

@@ -24,7 +24,7 @@ from ..records import (
     Record,
     Stack,
 )
-from ..records.kinds import PER_NODE, SPECS, KindSpec, is_gone, key_of
+from ..records.kinds import PER_NODE, SPECS, KindSpec, is_gone, key_getter
 from ..text import format
 
 #: Share of the event loop per node, and burst in seconds. A node of eight GPUs uses 0.0002
@@ -92,6 +92,8 @@ class _Rules(msgspec.Struct, frozen=True):
     spec: KindSpec
     max_bytes: int
     quota: str | None  # row of `PER_NODE`
+    key: Callable[[Any], Any]  # of its entities within their node
+    has_end: bool  # whether its entities end
     is_gpu: bool
     event: Callable[[Any], bool] | None  # as in its spec; of gaps there are few
     is_special: bool  # of a capture, a log, or of an agent's start
@@ -100,7 +102,8 @@ class _Rules(msgspec.Struct, frozen=True):
 _CAPTURED: Final = (Stack, Connection, Collective, PgStatus)
 _RULES: Final[dict[type[Record] | type[RawRecord], _Rules]] = {
     kind: _Rules(
-        spec, MAX_LARGE_RECORD if spec.is_large else MAX_RECORD, spec.quota, spec.is_gpu,
+        spec, MAX_LARGE_RECORD if spec.is_large else MAX_RECORD, spec.quota, key_getter(kind), spec.gone is not None,
+        spec.is_gpu,
         None if kind is Gap else spec.event, kind in (*_CAPTURED, Log, Node),
     )
     for kind, spec in SPECS.items()
@@ -151,8 +154,10 @@ class NodeQuota:
             self._on_agent(record.agent)
         if rules.is_gpu and (refusal := self._check_gpu(record.uuid or "")):  # type: ignore[union-attr]
             return refusal
-        if rules.quota is not None and (refusal := self._check_entities(record, rules, size)):  # type: ignore[arg-type]
-            return refusal
+        if rules.quota is not None:
+            refusal = self._check_entities(record, rules, PER_NODE[rules.quota], size)  # type: ignore[arg-type]
+            if refusal is not None:
+                return refusal
         if rules.event is not None and rules.event(record) and not self._events.consume(max(1.0, size / EVENT_BYTES)):
             return f"more than {EVENTS_S:g} events per second"
         return None
@@ -195,13 +200,13 @@ class NodeQuota:
             self._gpus.add(uuid)
         return None
 
-    def _check_entities(self, record: Record, rules: _Rules, size: int) -> str | None:
-        kind, key, limit = rules.spec.struct, key_of(record), PER_NODE[rules.quota or ""]
+    def _check_entities(self, record: Record, rules: _Rules, limit: int, size: int) -> str | None:
+        kind, key = type(record), rules.key(record)
         sizes = self._sizes.get(kind)
         if sizes is None:
             sizes = self._sizes[kind] = {}
         previous = sizes.get(key)
-        if rules.spec.gone is not None and is_gone(record):
+        if rules.has_end and is_gone(record):
             self._forget(kind, key)
             if kind is Rank:
                 self._forget(RankStat, key)

@@ -30,6 +30,8 @@ from .quotas import WARNINGS_BURST, WARNINGS_S, NodeQuota, TokenBucket
 _CONSOLE_KINDS = frozenset((ConsoleRecord, NodeState, Mark, Finding, ClockWindow, ClockNode))
 #: Sources of log records that only the console may publish.
 _CONSOLE_SOURCES = ("console", "kubernetes")
+#: Kinds that are not simply counted and passed on; nearly all records are of others.
+_EXAMINED = _CONSOLE_KINDS | {Log, Node}
 #: Kinds of pending gaps; the reason of a gap in the agent's buffer is the agent's own text.
 _MAX_REASONS = 16
 #: Agents of one node whose last record is remembered.
@@ -79,9 +81,12 @@ class RecordReceiver:
     def accept(self, record: Published, size: int, rx: int) -> Published | None:
         """Stamp the origin of a decoded record of `size` bytes of JSON; None as of `receive`."""
         record.node, record.agent, record.rx = self._node, self.agent, rx
-        if not self._is_next(record.seq):
+        if record.seq == self.last_seq + 1:
+            self.last_seq += 1
+        elif not self._is_next(record.seq):
             return None
-        if type(record) in _CONSOLE_KINDS or (isinstance(record, Log) and record.source in _CONSOLE_SOURCES):
+        is_examined = type(record) in _EXAMINED
+        if is_examined and self._is_reserved(record):
             self._warn(f"record kind reserved for the console: {type(record).__name__}")
             return None
         refusal = self.quota.refusal(record, size)
@@ -91,9 +96,13 @@ class RecordReceiver:
         if self._pending:
             self._publish_pending()
         self._newest_rx = rx
-        if isinstance(record, Node):
+        if is_examined and isinstance(record, Node):
             self._count_missed_ticks(record)
         return record
+
+    @staticmethod
+    def _is_reserved(record: Published) -> bool:
+        return type(record) in _CONSOLE_KINDS or (isinstance(record, Log) and record.source in _CONSOLE_SOURCES)
 
     def _count_missed_ticks(self, node: Node) -> None:
         """Publish the gap between an agent that ended and this first record of the next; none if no tick is missing."""
@@ -224,7 +233,8 @@ class FairReader:
             began_s = time.thread_time()  # what other programs take of the processor meanwhile is not the node's
             self._process(self._slice(time.monotonic() + SLICE_S))
             pause_s = self._share.spend(time.thread_time() - began_s)
-            self._check_overload(pause_s)
+            if pause_s > 0 or self._report_at is not None:
+                self._check_overload(pause_s)
             if self._queue or pause_s > 0:
                 self._update_paused(paused=True)
                 self._pause_timer = asyncio.get_running_loop().call_later(min(pause_s, MAX_PAUSE_S), self._next)

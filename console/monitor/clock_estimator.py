@@ -41,7 +41,7 @@ TAIL_S: Final = 2.0
 #: Seconds until the first bins: nodes open sockets and receive their peers. Time service claims arrive every 10 s.
 BEGIN_S: Final = 15.0
 
-_KINDS = (AgentCost, ClockBins, ClockSnapshot, ClockSource, NodeState)
+_KINDS = frozenset({AgentCost, ClockBins, ClockSnapshot, ClockSource, NodeState})
 
 
 class ClockEstimator:
@@ -65,7 +65,7 @@ class ClockEstimator:
 
     def start(self) -> None:
         """Start folding; results are also written to `[clock] output_dir`."""
-        self._unsubscribe = self._hub.subscribe(self._append)
+        self._unsubscribe = self._hub.subscribe(self._append, _KINDS)
         self._open_lines()
         self._task = asyncio.create_task(self._run(), name="clock estimator")
 
@@ -116,7 +116,7 @@ class ClockEstimator:
         return held + sum(isinstance(record, ClockBins) for record in records)
 
     def _append(self, records: Sequence[Published]) -> None:
-        self._pending += [record for record in records if isinstance(record, _KINDS)]
+        self._pending += records
 
     def _folded(self, records: Sequence[Published], is_last: bool) -> list[ClockWindow | ClockNode]:
         if self._fold is None:

@@ -88,7 +88,7 @@ class FindingTracker:
         self._failing: set[str] = set()  # analyses that failed when they last ran
         self._evaluated_s: float | None = None  # when all analyses had last run, monotonic
         self._is_full = False
-        hub.subscribe(self._append)
+        hub.subscribe(self._append, self._facts.kinds)
 
     @property
     def is_due(self) -> bool:

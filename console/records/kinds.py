@@ -168,9 +168,9 @@ def kind_of(record: Record | RawRecord) -> str:
     return record.kind if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
 
 
-def key_of(record: Record) -> Any:
-    """The entity's key within its node: one value, or a tuple where the key has several fields."""
-    return _KEYS[type(record)](record)
+def key_getter(kind: type[Record]) -> Callable[[Any], Any]:
+    """What gives the key of an entity of this kind within its node: one value, or a tuple of several fields."""
+    return _KEYS[kind]
 
 
 def identity(record: Record) -> Any:

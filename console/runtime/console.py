@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from .. import __version__
 from ..config import Config, target_key
 from ..config.model import without_clock_probes, without_stacks
-from ..core.bus import Hub, Sink, log_records
+from ..core.bus import LOGGED, Hub, Sink, log_records
 from ..core.control import CrashedRecording, Selection
 from ..core.store import Store
 from ..core.wants import DIGESTED, EVERY_SAMPLE, Want
@@ -81,7 +81,8 @@ class Console:
         self.bus.subscribe(self.store.apply)
         if refold:
             refold(self.store)
-        for sink in (log_records, *sinks):
+        self.bus.subscribe(log_records, LOGGED)
+        for sink in sinks:
             self.bus.subscribe(sink)
         self.black_box = BlackBox(
             self.bus,

@@ -46,8 +46,8 @@ MUTATIONS: Final = (
     Mutation(
         "console_kinds_from_node",
         "a node publishes findings and verdict records of the console",
-        "if type(record) in _CONSOLE_KINDS or",
-        "if False or",
+        "return type(record) in _CONSOLE_KINDS or",
+        "return False or",
         (f"{FLEET}", "tests/security/test_hostile_agent.py"),
     ),
     Mutation(

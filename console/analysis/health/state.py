@@ -32,6 +32,8 @@ _SAMPLES: Final = frozenset(
     {records.Gpu, records.GpuDigest, records.GpuLink, records.GpuProcess, records.Nic, records.AgentCost, records.Log,
      records.Process}
 )  # fmt: skip
+#: Kinds that change a node's findings, but not what nodes, GPUs and ranks are.
+_EVENTS: Final = frozenset({records.GpuEvent, records.Gap})
 #: Sources of logs with health data: the agent, and faults of nodes.
 _LOGS: Final = ("agent", "kernel", "boot", "journal", "slurm")
 
@@ -62,6 +64,11 @@ class HealthState:
             records.Gap: self._gap,
         }  # fmt: skip
 
+    @property
+    def kinds(self) -> frozenset[type]:
+        """Kinds of records with health data."""
+        return frozenset(self._folds)
+
     def add(self, batch: Iterable[Any]) -> None:
         """Fold records in order of arrival; kinds without health data are ignored."""
         for record in batch:
@@ -73,11 +80,12 @@ class HealthState:
                     self.oldest = record.rx
                 fold(record)
                 if type(record) not in _SAMPLES:
-                    self._mark(record.node)
+                    self._mark(record.node, is_event=type(record) in _EVENTS)
 
-    def _mark(self, node: str) -> None:
+    def _mark(self, node: str, *, is_event: bool = False) -> None:
         self.changed.add(node)
-        self.identities += 1
+        if not is_event:
+            self.identities += 1
 
     def _mark_notable(self, node: NodeHealth, key: str, is_notable: bool) -> None:
         """Mark a node whose sample may make, change or end a finding."""
@@ -251,7 +259,7 @@ class HealthState:
 
     def _log(self, record: records.Log) -> None:
         if record.source in _LOGS:
-            self._mark(record.node)
+            self._mark(record.node, is_event=record.source != "boot")
         if record.source == "agent" and record.severity == "error":
             errors = self._of(record.node).agent_errors
             if any(error.agent != record.agent for error in errors.values()):

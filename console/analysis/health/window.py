@@ -14,12 +14,13 @@ MOST_NAMES: Final = 512
 class Window:
     """`add` figures at rising instants (seconds of one clock); `total` and `peak` are over about the last `seconds`."""
 
-    __slots__ = ("_buckets", "_newest", "_notable", "_peaks", "_step", "_totals")
+    __slots__ = ("_buckets", "_newest", "_notable", "_peaks", "_step", "_summed", "_totals")
 
     def __init__(self, seconds: float) -> None:
         self._step = seconds / BUCKETS
         self._buckets: dict[int, tuple[dict[str, float], dict[str, float]]] = {}  # number: (sums, peaks)
         self._newest = self._notable = -(1 << 62)  # numbers of buckets
+        self._summed = True  # whether the next two are those of all buckets
         self._totals: dict[str, float] = {}
         self._peaks: dict[str, float] = {}
 
@@ -34,15 +35,13 @@ class Window:
             return
         if notable:
             self._notable = max(number, self._notable)
-        bucket, highest = self._buckets.setdefault(number, ({}, {}))
-        for name, value in sums.items():
-            if name not in bucket and len(bucket) >= MOST_NAMES:
-                continue
-            bucket[name] = bucket.get(name, 0.0) + value
-            self._totals[name] = self._totals.get(name, 0.0) + value
-        for name, value in (peaks or {}).items():
-            highest[name] = max(value, highest.get(name, value))
-            self._peaks[name] = max(value, self._peaks.get(name, value))
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = {}, {}
+        _add(bucket[0], sums, MOST_NAMES)
+        if peaks:
+            _raise(bucket[1], peaks)
+        self._summed = False
 
     @property
     def is_notable(self) -> bool:
@@ -51,10 +50,14 @@ class Window:
 
     def total(self, name: str) -> float:
         """The sum over the window."""
+        if not self._summed:
+            self._sum()
         return self._totals.get(name, 0.0)
 
     def peak(self, name: str) -> float | None:
         """The highest value; None where there was none."""
+        if not self._summed:
+            self._sum()
         return self._peaks.get(name)
 
     def mean(self, name: str, weight: str) -> float | None:
@@ -63,13 +66,30 @@ class Window:
         return self.total(name) / over if over > 0 else None
 
     def _advance(self, number: int) -> None:
-        """Start a bucket, drop expired ones, and sum the rest anew, so that rounding errors do not accumulate."""
+        """Start a bucket, and drop expired ones."""
         self._newest = number
         for old in [old for old in self._buckets if old <= number - BUCKETS]:
             del self._buckets[old]
+        self._summed = False
+
+    def _sum(self) -> None:
+        """Sum all buckets anew, so that rounding errors do not accumulate; most figures are never asked for."""
         self._totals, self._peaks = {}, {}
         for sums, peaks in self._buckets.values():
-            for name, value in sums.items():
-                self._totals[name] = self._totals.get(name, 0.0) + value
-            for name, value in peaks.items():
-                self._peaks[name] = max(value, self._peaks.get(name, value))
+            _add(self._totals, sums)
+            _raise(self._peaks, peaks)
+        self._summed = True
+
+
+def _add(totals: dict[str, float], sums: Mapping[str, float], most_names: int = 1 << 30) -> None:
+    for name, value in sums.items():
+        if name in totals:
+            totals[name] += value
+        elif len(totals) < most_names:
+            totals[name] = value
+
+
+def _raise(highest: dict[str, float], peaks: Mapping[str, float]) -> None:
+    for name, value in peaks.items():
+        if name not in highest or highest[name] < value:
+            highest[name] = value

@@ -51,7 +51,7 @@ class ProbeSchedule:
         self._task: asyncio.Task[None] | None = None
         self._ssh_probe: SshProbe | None = None
         self._unanswered: dict[Edge, int] = {}
-        self._unsubscribe = hub.subscribe(self._watch)
+        self._unsubscribe = hub.subscribe(self._watch, frozenset({ClockBins}))
         self._releases: dict[str, asyncio.TimerHandle] = {}  # by requester of one window
         self._reported: set[Edge] = set()  # blocked edges already reported
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -38,9 +38,13 @@ class Redactor:
         }  # fmt: skip
 
     def __call__(self, record: Published) -> Published:
-        maker = self._makers.get(type(record))
-        made: Published = maker(record) if maker is not None else record
-        return self._pseudonyms.of_record(made) if self._pseudonyms is not None else made
+        return self.batch((record,))[0]
+
+    def batch(self, records: Sequence[Published]) -> list[Published]:
+        """Return the redacted ones of these records."""
+        makers = self._makers
+        made = [record if (maker := makers.get(type(record))) is None else maker(record) for record in records]
+        return made if self._pseudonyms is None else list(map(self._pseudonyms.of_record, made))
 
     def learn(self, records: Iterable[Published]) -> None:
         """Learn the names in a batch first, so that they are replaced in all of its records."""

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,8 +18,8 @@ from msgspec.structs import replace
 
 from ... import __version__
 from ...core.bus import Published
-from ...records import KINDS, encode_lines
-from ...records.kinds import kind_of
+from ...records import KINDS, RawRecord, Record, encode_lines
+from ...records.kinds import SPECS
 from ...text.atomic_files import make_folder
 from . import zstd_frames
 from .layout import AgentProgress, Meta, RecorderRun, SegmentSeal, Session, SessionError, now, sync_folder
@@ -48,21 +49,27 @@ class RecordCounts(msgspec.Struct, frozen=True):
 
 def count_records(records: Sequence[Published]) -> RecordCounts:
     """Return the counts of at least one record."""
-    kinds: dict[str, int] = {}
     last_records: dict[str, Published] = {}
-    first_rx = last_rx = records[0].rx
     for record in records:
-        kind = _counted_kind(kind_of(record), kinds)
-        kinds[kind] = kinds.get(kind, 0) + 1
         last = last_records.get(record.agent)
         if last is None or last.seq < record.seq:
             last_records[record.agent] = record
-        if record.rx < first_rx:
-            first_rx = record.rx
-        elif record.rx > last_rx:
-            last_rx = record.rx
     agents = {agent: AgentProgress(record.node, record.seq, record.rx) for agent, record in last_records.items()}
-    return RecordCounts(kinds, agents, first_rx, last_rx)
+    arrivals = [record.rx for record in records]
+    return RecordCounts(_count_kinds(records), agents, min(arrivals), max(arrivals))
+
+
+def _count_kinds(records: Sequence[Published]) -> dict[str, int]:
+    kinds: dict[str, int] = {}
+    for struct, number in Counter(map(type, records)).items():
+        if issubclass(struct, Record):
+            kinds[SPECS[struct].name] = number
+    if sum(kinds.values()) < len(records):
+        for record in records:
+            if isinstance(record, RawRecord):
+                kind = _counted_kind(record.kind, kinds)
+                kinds[kind] = kinds.get(kind, 0) + 1
+    return kinds
 
 
 def add_counts(meta: Meta, counts: RecordCounts) -> None:

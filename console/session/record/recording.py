@@ -229,7 +229,7 @@ class Recording:
 
     def _pack(self, records: Sequence[Published], number: int, snapshot: int = 0, lost: int = 0) -> None:
         self._redact.learn(records)
-        kept = [self._redact(record) for record in records]
+        kept = self._redact.batch(records)
         for node in self._redact.newly_silenced():
             text = f"recording {self.session.name}: {node} reports more than {MAX_NAMES_PER_NODE} host and user names"
             text += ", too many to replace; from now on, texts from that node are hidden"

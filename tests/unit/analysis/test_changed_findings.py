@@ -319,3 +319,19 @@ def test_all_checks_run_again_after_one_failed_and_with_other_limits(monkeypatch
             changed_findings(facts, LIMITS)
     assert [draft.id for draft in changed_findings(facts, LIMITS)] == ["gpu_lost"]
     assert [draft.id for draft in changed_findings(facts, HealthConfig())] == ["gpu_lost"]
+
+
+def test_events_of_a_node_make_no_comparison_of_the_fleet_necessary():
+    """They are frequent, and a comparison reads every GPU of the fleet."""
+    facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
+    facts.add([NodeState(node="n1", rx=1, state="ok"), GpuInfo(node="n1", rx=1, uuid="a", index=0)])
+    list(changed_findings(facts, LIMITS))
+    before = facts.identities
+    facts.add([
+        GpuEvent(node="n1", rx=2, event="xid", uuid="a", xid=31, severity="error", text="x"),
+        Gap(node="n1", rx=2, source="link", reason="r", count=1),
+        Log(node="n1", rx=2, source="kernel", severity="error", text="x", fault="oom_kill"),
+    ])  # fmt: skip
+    assert (facts.identities, facts.changed) == (before, {"n1"})
+    facts.add([Log(node="n1", rx=3, source="boot", severity="info", text="booted", fault="boot")])
+    assert facts.identities > before

@@ -24,6 +24,16 @@ def test_window_totals_and_peaks_match_a_brute_force_computation(added):
     assert window.peak("y") == (max(kept) if kept else None)
 
 
+@given(ADDED)
+def test_figures_read_between_additions_are_those_of_the_end(added):
+    window, unread = Window(STEP * BUCKETS), Window(STEP * BUCKETS)
+    for at, value in added:
+        for each in (window, unread):
+            each.add(at, {"x": float(value)}, {"y": float(value)})
+        read = window.total("x"), window.peak("y")
+    assert read == (unread.total("x"), unread.peak("y"))
+
+
 def max_so_far(added):
     """Newest bucket at each insertion; values too late even then were never counted."""
     newest, found = -1, []

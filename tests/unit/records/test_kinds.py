@@ -9,7 +9,7 @@ import pytest
 
 from gconsole.records import KINDS, AnyRecord, End, GpuEvent, Job, Link, Log, Nic, Process, Rank, RawRecord
 from gconsole.records import Record as BaseRecord
-from gconsole.records.kinds import CHANGES, FIGURES, SPECS, KindSpec, identity, is_event, is_gone, key_of, kind_of
+from gconsole.records.kinds import CHANGES, FIGURES, SPECS, KindSpec, identity, is_event, is_gone, key_getter, kind_of
 
 
 def _has_field(struct: type, path: str) -> bool:
@@ -46,7 +46,7 @@ def test_every_kind_is_either_a_change_or_a_figure():
 def test_identity_is_node_and_key_or_key_only_for_fleet_wide_kinds():
     edge = Link(node="n1", type="peer", a=End("gpu", "a"), b=End("gpu", "b"))
     assert identity(edge) == ("n1", "peer", "gpu", "a", "gpu", "b")
-    assert key_of(edge) == ("peer", "gpu", "a", "gpu", "b")
+    assert key_getter(Link)(edge) == ("peer", "gpu", "a", "gpu", "b")
     job = Job(
         node="n1", job="j", command=(), launcher="env", nodes=("n1",), procs_per_node=1, gpus_per_node=0, world_size=1,
         master_addr="a", master_port=1, created=0,
