@@ -34,10 +34,14 @@ RING_GATHER_S: Final = 5.0
 FLUSH_CHECK_S: Final = 2.0
 #: Parts of the ring: a segment is sealed at this share of its bytes or seconds, and then the oldest can be deleted.
 SEGMENTS: Final = 16
-#: A segment is at least this many times as large as its snapshot, but at most this share of the ring.
+#: A segment is at least this many times as large as its snapshot, but at most this share of the ring's bytes and time.
 _SNAPSHOT_SHARE, _LARGEST_SHARE = 8, 4
+#: Bytes of a snapshot, of some tens of nodes, that may be written more often.
+_SMALL_SNAPSHOT: Final = 1 << 20
 #: Kinds that are written within `GATHER_S`, with what was gathered before.
 _EVIDENCE: Final = frozenset({*(spec.struct for spec in SPECS.values() if spec.category == "capture"), Mark, Gap})
+#: Kinds of which `is_urgent` holds for some.
+_SOMETIMES_URGENT: Final = _EVIDENCE | {Finding, NodeState, Rank, Log}
 
 
 class RingLimits(msgspec.Struct, frozen=True):
@@ -173,7 +177,9 @@ class RingWriter(Recording):
             return not ending or bool(self._waiting or self._begun)
 
     def _must_wake(self, new: Sequence[Published], *, is_first: bool) -> bool:
-        is_first_urgent = self._urgent_s is None and any(map(is_urgent, new))
+        is_first_urgent = (
+            self._urgent_s is None and not _SOMETIMES_URGENT.isdisjoint(map(type, new)) and any(map(is_urgent, new))
+        )
         if is_first_urgent:
             self._urgent_s = self._clock()
         return is_first_urgent or super()._must_wake(new, is_first=is_first)
@@ -230,10 +236,11 @@ class RingWriter(Recording):
         self.covered_since = self._snapshots[0]
 
     def _want_snapshot_if_due(self) -> None:
-        limits, written = self.limits, self._writer.size
-        least = max(limits.bytes // SEGMENTS, _SNAPSHOT_SHARE * self._snapshot_bytes)
-        is_full = written >= min(least, limits.bytes // _LARGEST_SHARE)
-        is_old = self._clock() - self._segment_began_s >= limits.seconds / SEGMENTS
+        limits, written, age_s = self.limits, self._writer.size, self._clock() - self._segment_began_s
+        least = _SNAPSHOT_SHARE * self._snapshot_bytes
+        is_full = written >= min(max(limits.bytes // SEGMENTS, least), limits.bytes // _LARGEST_SHARE)
+        is_cheap = self._snapshot_bytes <= _SMALL_SNAPSHOT or written >= least
+        is_old = age_s >= limits.seconds / (SEGMENTS if is_cheap else _LARGEST_SHARE)
         # The state after a hole is not known from what is written.
         if (is_full or is_old or self._lost) and not self.trouble and not self.is_beginning:
             self.wants_snapshot = True

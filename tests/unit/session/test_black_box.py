@@ -222,6 +222,35 @@ def test_segments_older_than_the_length_are_deleted(tmp_path, quick, at_time):
     assert len(box.session.segments()) <= 7
 
 
+def test_ring_of_a_large_fleet_begins_fewer_segments(tmp_path, quick):
+    """A snapshot takes as long as minutes of records there: each segment is worth one, or lasts a quarter."""
+    limits = RingLimits(64 * MIB, 960.0)
+    small, large = (segments_of_16_minutes(Box(tmp_path / str(size), limits=limits), size) for size in (1, 600))
+    assert (small, large) == (16, 4)
+
+
+def segments_of_16_minutes(box, size):
+    """How many segments begin, with a record a minute and a state of `size` records of 2 kB each when compressed."""
+    state = [box.record(0, index=number, name=os.urandom(2000).hex()) for number in range(size)]
+    box.ring.begin_segment()
+    box.ring.complete_segment(list(state))
+    begun, written = 0, size
+    for minute in range(1, 17):
+        box.written(written)
+        box.clock.now_s += 60.5
+        box.publish(box.record(minute * 60 * SECOND, index=minute))
+        written += 1
+        box.written(written)
+        box.until(lambda: not box.ring._busy)
+        if box.ring.wants_snapshot:
+            begun, written = begun + 1, written + size
+            box.ring.begin_segment()
+            box.ring.complete_segment(list(state))
+    box.written(written)
+    box.ring.stop()
+    return begun
+
+
 def test_kept_minutes_begin_with_the_state_and_hold_every_record_once(tmp_path, quick, at_time):
     box = Box(tmp_path / "boxes")
     minutes(box, at_time, 1, 11)
