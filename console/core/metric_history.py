@@ -2,6 +2,8 @@
 
 A `Series` has one family (GPUs, hosts, ranks) as an array [slot, entity, metric], NaN if unknown. Rows of expired
 entities are reused, then the number of rows doubles. To stay within the budget, the hour is shortened, with a warning.
+Values wait in a list, and are stored together once a second or when they are read: one assignment of numpy costs as
+much as a hundred more values in it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ LEAST_COARSE_SLOTS = 6
 #: Larger values are stored as unknown.
 MOST = 1e30
 _FIRST_ROWS = 64
+#: Samples and digests that wait at most.
+_MOST_WAITING = 1 << 14
 _NEVER = -(1 << 40)
 
 Floats = NDArray[np.float32]
@@ -63,6 +67,10 @@ class Series:
         self._coarse = [_unknown(coarse_slots, 0, len(self.metrics)) for _ in range(3)]  # minimum, mean, maximum
         self._counts = np.zeros((coarse_slots, 0), np.uint16)  # how many seconds are in a mean
         self._late: dict[int, set[int]] = {}  # rows to fold again, by ten-second slot; done at the next second
+        #: What is not in the rings yet: (row, second, values), and (row, first and last second, (mean, low, high)).
+        self._samples: list[tuple[int, int, Sequence[float | None]]] = []
+        self._digests: list[tuple[int, int, int, tuple[Sequence[float | None], ...]]] = []
+        self._sampled: set[int] = set()  # rows with samples that wait
 
     @property
     def nbytes(self) -> int:
@@ -108,26 +116,23 @@ class Series:
 
         Values beyond `MOST` are unknown: float32 ends at 3e38, and sums overflow before that.
         """
-        for value in values:  # not `any`: this is done for every record of a fleet
-            if value is not None and not -MOST <= value <= MOST:
-                values = [value if value is not None and abs(value) <= MOST else None for value in values]
-                break
         if second > self._now:
             self._advance(second)
-        if second > self._newest[row]:
-            self._newest[row] = second
         is_fine = second > self._now - FINE_SLOTS
         if is_fine:
-            self._fine[second % FINE_SLOTS, row] = values
-            if self._spread is not None:
-                for ring in self._spread:
-                    ring[second % FINE_SLOTS, row] = np.nan
+            self._samples.append((row, second, values))
+            self._sampled.add(row)
+            if len(self._samples) >= _MOST_WAITING:
+                self._flush()
         coarse = second // COARSE_S
         if self._coarse_now - self.coarse_slots < coarse <= self._coarse_now:
             if is_fine and coarse * COARSE_S > self._now - FINE_SLOTS:
                 self._late.setdefault(coarse, set()).add(row)
             else:
-                self._join(row, coarse, values)
+                self._flush()
+                self._join(row, coarse, _bounded(values))
+        if not is_fine and second > self._newest[row]:
+            self._newest[row] = second
 
     def put_digest(
         self, row: int, first: int, second: int, low: Sequence[float | None], mean: Sequence[float | None],
@@ -140,24 +145,44 @@ class Series:
         if first > second:  # too late for its seconds
             self.put(row, second, mean)
             return
-        if second > self._newest[row]:
-            self._newest[row] = second
         if self._spread is None:
             self._spread = (_unknown(*self._fine.shape), _unknown(*self._fine.shape))
-        values = np.array((mean, low, high), np.float32)
-        values[np.abs(values) > MOST] = np.nan
-        slot, count = first % FINE_SLOTS, second - first + 1
-        slots: slice | NDArray[np.int64] = slice(slot, slot + count)
-        if slot + count > FINE_SLOTS:
-            slots = np.arange(first, second + 1) % FINE_SLOTS
-        for ring, each in zip((self._fine, *self._spread), values, strict=True):
-            ring[slots, row] = each
+        if row in self._sampled:
+            self._flush()
+        self._digests.append((row, first, second, (mean, low, high)))
+        if len(self._digests) >= _MOST_WAITING:
+            self._flush()
         for coarse in range(first // COARSE_S, min(second // COARSE_S, self._coarse_now) + 1):
             if coarse > self._coarse_now - self.coarse_slots and coarse * COARSE_S > self._now - FINE_SLOTS:
                 self._late.setdefault(coarse, set()).add(row)
 
+    def _flush(self) -> None:
+        """Store what waits: digests, then samples; no digest waits that came after a sample of its row."""
+        digests, self._digests = self._digests, []
+        if digests and self._spread is not None:
+            rows, firsts, seconds = np.array([entry[:3] for entry in digests], np.int64).T
+            values = _bounded([entry[3] for entry in digests])
+            counts = seconds - firsts + 1
+            each = np.repeat(np.arange(len(digests)), counts)  # the digest of each second
+            slots = (firsts[each] + np.arange(len(each)) - np.repeat(np.cumsum(counts) - counts, counts)) % FINE_SLOTS
+            for number, ring in enumerate((self._fine, *self._spread)):
+                ring[slots, rows[each]] = values[each, number]
+            np.maximum.at(self._newest, rows, seconds)
+        samples, self._samples, self._sampled = self._samples, [], set()
+        if samples:
+            rows, seconds = np.array([entry[:2] for entry in samples], np.int64).T
+            slots = seconds % FINE_SLOTS
+            self._fine[slots, rows] = _bounded([entry[2] for entry in samples])
+            for ring in self._spread or ():
+                ring[slots, rows] = np.nan
+            np.maximum.at(self._newest, rows, seconds)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._row
+
     def forget(self, key: Hashable) -> None:
         """Drop an entity; its row can be reused."""
+        self._flush()
         row = self._row.pop(key, None)
         if row is not None:
             for fine in (self._fine, *(self._spread or ())):
@@ -178,6 +203,7 @@ class Series:
 
     def recent_curve(self, key: Hashable, metric: str, seconds: int = FINE_SLOTS) -> Curve:
         """The last `seconds` of one metric, oldest first: samples, and the extremes and mean of digests."""
+        self._flush()
         row = self._row.get(key)
         seconds = min(seconds, FINE_SLOTS)
         times = np.arange(self._now - seconds + 1, self._now + 1)
@@ -193,6 +219,7 @@ class Series:
 
     def window(self, keys: Sequence[Hashable], metrics: Sequence[str], seconds: NDArray[np.int64]) -> Floats:
         """Values [second, entity, metric] at these seconds of the console's clock; NaN if unknown or not kept."""
+        self._flush()
         rows = np.array([self._row.get(key, -1) for key in keys], np.int64)
         columns = np.array([self._column[metric] for metric in metrics], np.int64)
         if self._now == _NEVER or not len(rows):
@@ -256,6 +283,7 @@ class Series:
 
     def _free_expired_rows(self) -> None:
         """Drop the entities whose newest value has expired."""
+        self._flush()
         oldest = self._now - max(FINE_SLOTS, self.coarse_slots * COARSE_S)
         for key in [key for key, row in self._row.items() if self._newest[row] <= oldest]:
             self.forget(key)
@@ -289,7 +317,8 @@ class Series:
         self._coarse_now = coarse
 
     def _refold(self) -> None:
-        """Fold slots again in the rows that have late values, while their seconds are still stored."""
+        """Store what waits, and fold slots again in the rows that have late values, while their seconds are kept."""
+        self._flush()
         if not self._late:
             return
         late, self._late = self._late, {}
@@ -310,10 +339,10 @@ class Series:
         self._coarse[2][place] = np.fmax.reduce(high, axis=0)
         self._counts[place] = count.max(axis=-1, initial=0)
 
-    def _join(self, row: int, coarse: int, values: Sequence[float | None]) -> None:
+    def _join(self, row: int, coarse: int, values: NDArray[np.float64]) -> None:
         """Merge a late value into a slot whose seconds are no longer stored."""
         slot = coarse % self.coarse_slots
-        new = np.array(values, np.float32)
+        new = values.astype(np.float32)
         low, mean, high = (ring[slot, row] for ring in self._coarse)
         count = int(self._counts[slot, row])
         self._coarse[0][slot, row] = np.fmin(low, new)
@@ -382,6 +411,13 @@ class MetricHistory:
 def _fine_slots(coarse: int) -> NDArray[np.int64]:
     """Indices in the fine ring of the seconds of one ten-second slot."""
     return np.arange(coarse * COARSE_S, (coarse + 1) * COARSE_S) % FINE_SLOTS
+
+
+def _bounded(values: Sequence[Any]) -> NDArray[np.float64]:
+    """As an array, with NaN for what is unknown or beyond `MOST`."""
+    array = np.array(values, np.float64)
+    array[np.abs(array) > MOST] = np.nan
+    return array
 
 
 def _unknown(slots: int, rows: int, metrics: int) -> Floats:

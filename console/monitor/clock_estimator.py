@@ -19,6 +19,7 @@ from ..config.clock_presets import PINGS_PER_WINDOW
 from ..config.sections import ClockConfig
 from ..core.bus import Hub, Published
 from ..core.control import Control
+from ..core.pacing import Pacer
 from ..core.store import Store
 from ..records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
 from ..text.format import plural
@@ -97,7 +98,8 @@ class ClockEstimator:
                 if self._open_bins(records) < MANY:
                     results = self._folded(records, is_last)
                 else:
-                    results = await asyncio.to_thread(self._folded, records, is_last)
+                    pace = Pacer() if not is_last else None
+                    results = await asyncio.to_thread(self._folded, records, is_last, pace)
             except Exception as error:  # noqa: BLE001 - published as an error
                 self._publish_failure(error)
                 return
@@ -118,7 +120,9 @@ class ClockEstimator:
     def _append(self, records: Sequence[Published]) -> None:
         self._pending += records
 
-    def _folded(self, records: Sequence[Published], is_last: bool) -> list[ClockWindow | ClockNode]:
+    def _folded(
+        self, records: Sequence[Published], is_last: bool, pace: Pacer | None = None
+    ) -> list[ClockWindow | ClockNode]:
         if self._fold is None:
             if not any(isinstance(record, ClockBins | ClockSnapshot) for record in records):
                 return []
@@ -130,6 +134,7 @@ class ClockEstimator:
             self._fold.limits, window_ns=round(self._window_s(records) * 1_000_000_000),
             max_bound_ns=int(config.max_bound_us * 1000), method=config.method,
         )  # fmt: skip
+        self._fold.pace = pace or (lambda: None)
         began_s = time.thread_time()
         results = self._fold.add(records)
         if results:

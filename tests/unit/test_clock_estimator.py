@@ -13,6 +13,7 @@ from gconsole.analysis.clock.windows import ClockLimits
 from gconsole.config.model import ClockConfig
 from gconsole.core.bus import Hub
 from gconsole.core.control import Control
+from gconsole.core.pacing import Pacer
 from gconsole.monitor import clock_estimator
 from gconsole.monitor.clock_estimator import MANY, ClockEstimator, measure
 from gconsole.records import AgentCost, ClockBins
@@ -115,6 +116,7 @@ async def test_window_of_many_edges_is_closed_in_a_thread_whatever_closes_it():
 
         def add(self, records):
             threads.append(threading.current_thread() is threading.main_thread())
+            assert isinstance(self.pace, Pacer) is not threads[-1]  # the event loop itself must not sleep
             self.held += sum(isinstance(record, ClockBins) for record in records)
             return []
 

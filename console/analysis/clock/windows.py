@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -43,6 +43,7 @@ class ClockFold:
 
     def __init__(self, limits: ClockLimits) -> None:
         self.limits = limits  # may be replaced; applies to the open window
+        self.pace: Callable[[], object] = lambda: None  # called after each edge of a window that closes
         self._bins: dict[EdgeKey, list[ClockBins]] = {}
         self._opened: int | None = None  # rx of the first bins of the window under way
         self._closed = 0  # rx at which the last window was closed
@@ -121,8 +122,12 @@ class ClockFold:
 
     def _close(self, rx: int) -> list[ClockWindow | ClockNode]:
         bins, self._bins, self._opened, self._closed = self._bins, {}, None, rx
-        windows = [self._edge(key, records) for key, records in bins.items()]
-        edges = [window for window in windows if window is not None]
+        edges = []
+        for key, records in bins.items():
+            window = self._edge(key, records)
+            if window is not None:
+                edges.append(window)
+            self.pace()
         settled = settle(edges, self._reference)
         claims = self._claims(settled, rx)
         if not edges and (bins or not claims):  # tail of a probe burst: the previous lines are better

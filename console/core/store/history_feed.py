@@ -81,15 +81,8 @@ class HistoryFeed:
         anchor = self._anchors.get(record.node)
         if anchor is None:
             self._anchors[record.node] = anchor = _Anchor(record.rx - record.mono, record.mono)
-        things = self._things.setdefault((family, record.node), {})
-        if key not in things:
-            things[key] = None
-            if len(things) > MOST_OF_NODE:
-                oldest = next(iter(things))
-                del things[oldest]
-                self.history.series[family].forget(oldest)
-                if family in self._derived:
-                    self.history.series[self._derived[family][0]].forget(oldest)
+        if key not in self.history.series[family]:
+            self._admit(family, key, record.node)
         second = anchor.console_time(record) // 1_000_000_000
         if isinstance(record, DigestibleRecord) and record.samples > 1:
             self._put_digest(family, key, second, record)
@@ -98,6 +91,17 @@ class HistoryFeed:
         if family in self._derived:
             derived, metrics = self._derived[family]
             self.history.put(derived, key, second, [metric.read(record) for metric in metrics])
+
+    def _admit(self, family: str, key: Hashable, node: str) -> None:
+        """Keep the history of an entity, and drop that of the node's oldest one beyond its share."""
+        things = self._things.setdefault((family, node), {})
+        things[key] = None
+        if len(things) > MOST_OF_NODE:
+            oldest = next(iter(things))
+            del things[oldest]
+            self.history.series[family].forget(oldest)
+            if family in self._derived:
+                self.history.series[self._derived[family][0]].forget(oldest)
 
     def _put_digest(self, family: str, key: Hashable, second: int, record: DigestibleRecord) -> None:
         """Store a digest at the seconds of its samples."""

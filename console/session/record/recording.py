@@ -241,6 +241,10 @@ class Recording:
                 self._lost += sum(counts.kinds.values())
             else:
                 self._pending.append(_PendingFrame(data, counts, number if packed == len(kept) else self._durable))
+            self._pace()
+
+    def _pace(self) -> None:
+        """Called after each frame; a recording never waits."""
 
     def _write(self) -> None:
         try:

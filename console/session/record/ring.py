@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...core.bus import Published
+from ...core.pacing import Pacer
 from ...records import Finding, Gap, Log, Mark, NodeState, Rank
 from ...records.kinds import SPECS, is_gone
 from ...text.format import size
@@ -123,6 +124,7 @@ class RingWriter(Recording):
         self._sealed: deque[SealedSegment] = deque()
         self._segment_began_s, self._snapshot_bytes = clock(), 0
         self._has_warned = False
+        self._pacer = Pacer()
         self._urgent_s: float | None = None  # monotonic; when the first urgent one of the waiting records was offered
         super().__init__(session, meta, lock, Redactor(), publish)
 
@@ -244,6 +246,11 @@ class RingWriter(Recording):
         # The state after a hole is not known from what is written.
         if (is_full or is_old or self._lost) and not self.trouble and not self.is_beginning:
             self.wants_snapshot = True
+
+    def _pace(self) -> None:
+        """Let the event loop run, unless evidence waits: the state of a large fleet takes seconds to pack."""
+        if not self._ending and self._urgent_s is None:
+            self._pacer()
 
     # -- the disk ----------------------------------------------------------------------------------------------------
 

@@ -114,6 +114,30 @@ def test_late_values_are_in_the_hour_whenever_it_is_read(values: list[tuple[int,
                 np.testing.assert_array_equal(getattr(one, ring), getattr(other, ring))
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(1, 7), st.integers(0, 9), st.booleans()),
+        max_size=60,
+    )
+)
+def test_values_that_wait_are_stored_in_the_order_in_which_they_came(values: list[tuple[int, int, int, int, bool]]):
+    """Many are of the same seconds: a history that is read after each of them stores each alone."""
+    seldom, often = (MetricHistory({"gpu": ["power_w"]}, 1 << 30, pytest.fail) for _ in range(2))
+    for number, (entity, late_s, count, value, is_digest) in enumerate(values):
+        second = 1000 + number // 8 - late_s
+        for history in (seldom, often):
+            if is_digest:
+                history.put_digest("gpu", entity, second - count, second, [value - 1.0], [float(value)], [value + 1.0])
+            else:
+                history.put("gpu", entity, second, [float(value) if value else 1e31])
+        often.series["gpu"].recent_curve(0, "power_w")
+    for entity in range(3):
+        one, other = (history.series["gpu"].recent_curve(entity, "power_w") for history in (seldom, often))
+        for ring in ("t", "minimum", "mean", "maximum"):
+            np.testing.assert_array_equal(getattr(one, ring), getattr(other, ring))
+    np.testing.assert_array_equal(seldom.series["gpu"].known().values, often.series["gpu"].known().values)
+
+
 def gpu(at: int, **fields: Any) -> Gpu:
     return Gpu(node="n1", agent="a", index=0, uuid="u0", mono=at * SECOND, t=at * SECOND, rx=at * SECOND, **fields)
 
