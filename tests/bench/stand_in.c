@@ -1,8 +1,9 @@
 /* A stand-in for an agent: replays the output of a real one for one of many nodes, with its own times and numbers.
 
    sshd starts it in place of Python (`python` in hosts.toml). Its file name is n and the number of its node. The file
-   `ticks` beside it, which stand_ins.py writes, has the length of the loop in seconds, then a line for each line to
-   send: H (hello), O (once) or a second of the loop, a tab, and the line. In it, byte 1 begins a mark, ";" ends it:
+   `ticks` beside it, which stand_ins.py writes, has the length of the loop and of what comes before in seconds, then a
+   line for each line to send: H (hello), O (once), P and the number of one of the first ticks, or a second of the loop;
+   a tab, and the line. In it, byte 1 begins a mark, ";" ends it:
 
      t, m   CLOCK_REALTIME and CLOCK_MONOTONIC_RAW of the tick, ns, plus a number
      s      the number of the next record, then that many are counted
@@ -35,7 +36,7 @@ static const char *ticks, *ticks_end;
 static char out[1 << 20], agent[17];
 static size_t filled;
 static long long seq, tick_t, tick_mono;
-static unsigned node, period;
+static unsigned node, period, beginning;
 
 static void flush(void)
 {
@@ -86,7 +87,7 @@ static void put_line(const char *line, const char *end)
     put(line, end - line + 1); /* with its newline */
 }
 
-/* Sends the lines of a section: H, O, or a second. */
+/* Sends the lines of a section: H, O, one of the first ticks, or a second. */
 static void send_section(const char *section)
 {
     size_t size = strlen(section);
@@ -180,14 +181,20 @@ int main(int argc, char **argv)
         return 2;
     ticks = mmap(NULL, status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
     ticks_end = ticks + status.st_size;
-    period = strtoul(ticks, NULL, 10);
+    char *after;
+    period = strtoul(ticks, &after, 10);
+    beginning = strtoul(after, NULL, 10);
     snprintf(agent, sizeof agent, "%016llx", clock_ns(CLOCK_REALTIME) ^ ((long long)getpid() << 40));
-    for (unsigned count = node * 7;;) { /* nodes are at different seconds of the loop */
+    for (unsigned tick = 0;;) {
         struct pollfd input = {.fd = 0, .events = POLLIN};
         long long wait = next_tick ? next_tick - clock_ns(CLOCK_REALTIME) : SECOND;
         if (next_tick && wait <= 0) {
             set_clocks(next_tick);
-            snprintf(section, sizeof section, "%u", count++ % period);
+            if (tick < beginning) {
+                snprintf(section, sizeof section, "P%u", tick);
+                send_section(section);
+            }
+            snprintf(section, sizeof section, "%u", (node * 7 + tick++) % period); /* each node at another second */
             send_section(section);
             next_tick += interval;
         } else if (poll(&input, 1, (int)(wait / 1000000) + 1) > 0) {

@@ -37,6 +37,8 @@ from .stream import GPUS, RANKS, RecordingTransport
 
 #: Seconds until the recorded agent has sent everything once, and sends digests; and length of the loop: whole digests.
 SETTLED_S, LOOP_S = 24, 30
+#: Seconds of the agent that a stand-in sends when it starts; what else came before the loop goes with its first ticks.
+OPENING_S = 2
 _SECOND = 1_000_000_000
 #: ns. Times in a record that are this close to its tick are times of the tick.
 _NEAR = 100 * _SECOND
@@ -90,13 +92,16 @@ def ticks_of(lines: Sequence[bytes], nodes: int) -> bytes:
     for line in layouts:
         marker.declare(line)
     times = {line: _t(line) for line in records if not line.startswith(LAYOUT)}
-    loop_t = (min(times.values()) // _SECOND + SETTLED_S) * _SECOND
+    first_t = min(times.values()) // _SECOND * _SECOND
+    loop_t = first_t + SETTLED_S * _SECOND
     hello = {**msgspec.json.decode(greeting)["gconsole"], "agent": f"{_MARK}a0;", "wanted": []}
-    out = [b"%d" % LOOP_S, b"H\t" + _encode({"gconsole": hello}), *(b"O\t" + line for line in layouts)]
+    out = [b"%d %d" % (LOOP_S, SETTLED_S), b"H\t" + _encode({"gconsole": hello}), *(b"O\t" + line for line in layouts)]
     for line, t in times.items():
-        number, opens = (t - loop_t) // _SECOND, t < loop_t
-        if opens and (line.startswith(b'{"kind":') or number == -1):  # rows before are of ticks
-            out.append(b"O\t" + marker.mark(line, loop_t))
+        second, number = (t - first_t) // _SECOND, (t - loop_t) // _SECOND
+        if second < OPENING_S:
+            out.append(b"O\t" + marker.mark(line, first_t + OPENING_S * _SECOND))
+        elif number < 0 and line.startswith(b'{"kind":'):  # rows before the loop are of ticks
+            out.append(b"P%d\t" % (second - OPENING_S) + marker.mark(line, first_t + second * _SECOND))
         elif 0 <= number < LOOP_S:
             out.append(b"%d\t" % number + marker.mark(line, loop_t + number * _SECOND))
     return b"\n".join(out) + b"\n"
