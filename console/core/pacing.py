@@ -16,6 +16,7 @@ class Pacer:
     """
 
     def __init__(self) -> None:
+        self.is_off = False  # set it where the work must end soon
         self._paused_s: float | None = None  # CPU time of the thread at the end of the last pause
 
     def __call__(self) -> None:
@@ -23,6 +24,6 @@ class Pacer:
         if self._paused_s is None:
             self._paused_s = time.thread_time()
         computed_s = time.thread_time() - self._paused_s
-        if computed_s >= SLICE_S:
+        if computed_s >= SLICE_S and not self.is_off:
             time.sleep(computed_s * (1 / SHARE - 1))
             self._paused_s = time.thread_time()

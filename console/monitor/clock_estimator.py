@@ -61,6 +61,7 @@ class ClockEstimator:
         self._failed = self._published_any = False
         self._has_bins = True  # nodes have sent some since the last fold
         self._busy = asyncio.Lock()
+        self._pacer = Pacer()  # of the newest fold in a thread
         self._unsubscribe_lines: Callable[[], None] = lambda: None  # of the current output file
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -83,7 +84,9 @@ class ClockEstimator:
         if self._task is None:
             return
         task, self._task = self._task, None
-        task.cancel()
+        self._pacer.is_off = True
+        async with self._busy:  # a fold in a thread goes on when its task is cancelled, and must not meet the last one
+            task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
         self._unsubscribe()
@@ -98,8 +101,9 @@ class ClockEstimator:
                 if self._open_bins(records) < MANY:
                     results = self._folded(records, is_last)
                 else:
-                    pace = Pacer() if not is_last else None
-                    results = await asyncio.to_thread(self._folded, records, is_last, pace)
+                    self._pacer = Pacer()
+                    self._pacer.is_off = is_last
+                    results = await asyncio.to_thread(self._folded, records, is_last, self._pacer)
             except Exception as error:  # noqa: BLE001 - published as an error
                 self._publish_failure(error)
                 return

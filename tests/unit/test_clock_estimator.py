@@ -128,3 +128,43 @@ async def test_window_of_many_edges_is_closed_in_a_thread_whatever_closes_it():
         await estimator.refresh()
 
     assert threads == [True, False, False]
+
+
+async def test_stop_waits_for_the_fold_of_a_thread_which_then_makes_no_pauses(monkeypatch):
+    monkeypatch.setattr(clock_estimator, "REFRESH_S", 0.01)
+    estimator = ClockEstimator(Hub(), ClockConfig(), "pod")
+
+    class Fold:
+        limits = ClockLimits()
+        held = 0
+
+        def __init__(self):
+            self.has_begun, self.may_end, self.at_once = threading.Event(), threading.Event(), []
+            self.running = 0
+
+        def add(self, records):
+            if records:
+                self.running += 1
+                self.at_once.append(self.running)
+                self.has_begun.set()
+                assert self.may_end.wait(60)
+                self.running -= 1
+            return ["a window"]
+
+    fold = estimator._fold = Fold()  # type: ignore[assignment]
+    estimator._open_lines = lambda: None
+    estimator.start()
+    bins = ClockBins(node="n1", dst="n2", method="ssh", stamps="ssh", base=0, base_real=0, ahead=0, bin_ms=1, bins=(),
+                     cadence_us=1, ticks=0)  # fmt: skip
+    monkeypatch.setattr(estimator._hub, "publish_own", lambda *records: None)
+    async with asyncio.timeout(60):
+        estimator._append([bins] * MANY)
+        await asyncio.to_thread(fold.has_begun.wait)
+        estimator._append([bins])
+        stopping = asyncio.create_task(estimator.stop())
+        while not fold.pace.is_off:  # noqa: ASYNC110 - the end of its pauses is no event
+            await asyncio.sleep(0.01)
+        assert not stopping.done()
+        fold.may_end.set()
+        await stopping
+    assert fold.at_once == [1, 1]

@@ -33,3 +33,12 @@ def test_little_work_does_not_pause(cpu):
         pace()
         cpu[0] += SLICE_S / 20
     assert cpu[1] == 0.0
+
+
+def test_work_that_must_end_soon_does_not_pause(cpu):
+    pace = Pacer()
+    pace()
+    pace.is_off = True
+    cpu[0] += 1.0
+    pace()
+    assert cpu[1] == 0.0
