@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from gconsole.core.bus import LOGGED, Hub, log_records
 from gconsole.records import ConsoleRecord, Finding, Gap, Gpu, Log, NodeState, RawRecord
 
@@ -37,7 +39,8 @@ def test_ended_subscription_gets_nothing_more_also_beside_an_equal_one():
     assert got == [BATCH]
 
 
-def test_every_kind_that_is_logged_is_among_those_that_the_log_is_given(caplog):
+def test_every_kind_that_is_logged_is_among_those_that_the_log_is_given(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("gconsole"), "propagate", True)  # a test of the log file may have ended it
     caplog.set_level("DEBUG", "gconsole.records")
     for record in (
         NodeState(node="n1", state="ok"), Gap(node="n1", source="link", reason="r"),
