@@ -2,8 +2,8 @@
 
 A `Series` has one family (GPUs, hosts, ranks) as an array [slot, entity, metric], NaN if unknown. Rows of expired
 entities are reused, then the number of rows doubles. To stay within the budget, the hour is shortened, with a warning.
-Values wait in a list, and are stored together once a second or when they are read: one assignment of numpy costs as
-much as a hundred more values in it.
+Values wait in a list, and are stored together once a second or when they are read: numpy takes as long to store one
+digest as to store two among many.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_COARSE_SLOTS = 6
 MOST = 1e30
 _FIRST_ROWS = 64
 #: Samples and digests that wait at most.
-_MOST_WAITING = 1 << 14
+_MOST_WAITING = 1 << 12
 _NEVER = -(1 << 40)
 
 Floats = NDArray[np.float32]
@@ -129,7 +129,6 @@ class Series:
             if is_fine and coarse * COARSE_S > self._now - FINE_SLOTS:
                 self._late.setdefault(coarse, set()).add(row)
             else:
-                self._flush()
                 self._join(row, coarse, _bounded(values))
         if not is_fine and second > self._newest[row]:
             self._newest[row] = second

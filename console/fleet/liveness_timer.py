@@ -44,6 +44,7 @@ class LivenessTimer:
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # monotonic time of the next check
+        self.has_unread = False  # whether the check that runs is late: what nodes sent meanwhile waits in the sockets
         self._late_at = -math.inf  # monotonic time of the last late check
         self._late_s = 0.0  # its lateness
         self._reported_s = 0.0  # largest lateness reported since the console was on time; 0: on time
@@ -88,7 +89,8 @@ class LivenessTimer:
         """Check every connection that is due, and note how late this is."""
         now = self._clock()
         late_s = now - self._due
-        if late_s > LATE_S:
+        self.has_unread = late_s > LATE_S
+        if self.has_unread:
             self._late_at, self._late_s = now, late_s
             if late_s > REPORTED_S:
                 self._report(late_s)

@@ -275,7 +275,7 @@ class NodeLink:
             return 0.0
         silent_s = self._silent_s(connection)
         try:
-            self._ping_when_due(silent_s, is_late=is_late)
+            self._ping_when_due(silent_s)
             if is_late or (silent_s > PING_INTO_SILENCE_S and connection.is_relay_late()):
                 return 0.0
             self._check_silence(connection, silent_s)
@@ -291,10 +291,14 @@ class NodeLink:
         """Seconds of silence beyond that for which the agent may hold records back; negative within it."""
         return connection.silent_s() - self.hold_s
 
-    def _ping_when_due(self, silent_s: float, *, is_late: bool) -> None:
-        """Ping; while the console is late all nodes seem silent, and a ping of each would make it later."""
+    def _ping_when_due(self, silent_s: float) -> None:
+        """Ping; not into a silence that only seems one, of all nodes at once, because the console has read nothing.
+
+        At the next check it has, and those that are silent then are pinged before their silence is judged.
+        """
         now = time.monotonic()
-        is_first, is_silent = self._pings < FIRST_PINGS, silent_s >= PING_INTO_SILENCE_S and not is_late
+        is_first = self._pings < FIRST_PINGS
+        is_silent = silent_s >= PING_INTO_SILENCE_S and not self._liveness_timer.has_unread
         period_s = PING_S if is_first or is_silent else CLOCK_PING_S
         if self._pings == 0 or now - self._pinged_at >= period_s:
             self._pings, self._pinged_at = self._pings + 1, now

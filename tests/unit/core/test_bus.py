@@ -29,7 +29,7 @@ def test_sink_with_kinds_gets_only_these_in_order():
     assert received(BATCH, BATCH[1:3], [], kinds=frozenset({NodeState, Gap})) == [[BATCH[0], BATCH[4]]]
 
 
-def test_ended_subscription_gets_nothing_more_also_beside_an_equal_one():
+def test_ended_subscription_gets_nothing_more_also_beside_one_of_the_same_sink():
     hub, got = Hub(), []
     kinds = frozenset({Gpu})
     end = hub.subscribe(got.append, kinds)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from quiet_channel import QuietChannel
 
 from gconsole.config.model import NodeConfig
 from gconsole.config.sections import WatchConfig
@@ -19,7 +20,7 @@ from gconsole.transport.transport import Receiver
 FRESH, LINGERING = False, True
 
 
-class _Node:
+class _Node(QuietChannel):
     """A node that greets after `before_hello`; also the channel, which keeps what is sent."""
 
     def __init__(self, resumed: bool, before_hello: Callable[[], None]) -> None:
@@ -44,17 +45,6 @@ class _Node:
             self.is_served.set()
         if b'{"stop":' in data:
             asyncio.get_running_loop().call_soon(self._end)
-
-    def unacked(self, silent_s: float) -> None:
-        return None
-
-    async def answers(self, node: NodeConfig | None = None) -> bool | None:
-        return None
-
-    def is_relay_late(self) -> bool:
-        return False
-
-    def close(self) -> None: ...
 
     def frames(self) -> list[dict[str, Any]]:
         """What was sent after the start frame, without pings."""
